@@ -1,13 +1,14 @@
-"""What tasks on images share."""
+"""What tasks on images share: images decoded once per run, batches of them, and the task itself."""
 
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -17,21 +18,21 @@ from torch import Tensor, nn
 
 from regard.checkpoints import write_folder
 from regard.checkpoints.models import identify
-from regard.data.batch import ImageBatch, ImageRowsBatch
+from regard.data.batch import ImageBatch, ImageRowsBatch, TensorBatch
 from regard.data.images.augmentation import Augmentation
-from regard.data.images.datasets import Example, Files, ImageStore, open_images
+from regard.data.images.datasets import ImageStore
 from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Place, Rows
-from regard.data.sources import PARTS, Part
-from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
+from regard.data.sources import PARTS
 from regard.errors import DataError
 from regard.layers.vision import ImageConfig
 from regard.training.initial_model import initial_folder
-from regard.training.recipe.data_sections import ImagesSection
-from regard.training.recipe.sections import ExampleTrainingSection, ModelSection
+from regard.training.recipe.sections import ModelSection
 from regard.training.safeguards import Poll
-from regard.training.task import SupervisedTask, Values, loader_options
+from regard.training.task import LoaderTask, Values, loader_options
 
+B = TypeVar("B", bound=TensorBatch)
+P = TypeVar("P", bound="ImagePart")
 RESIDENT = 8 << 30  # bytes of images that are kept on the device; larger sets stay on disk and the loader reads them
 SKIPPED = "skipped.json"
 CHUNK = 4096  # images read together
@@ -53,10 +54,25 @@ class ImageRows:
         """Whether they fit on the device."""
         return len(self) * self.store.pixels[:1].nbytes <= RESIDENT
 
+    @property
+    def images(self) -> ImageRows:
+        """Themselves: parts with more than images name those among them so."""
+        return self
+
+    def taken(self, rows: NDArray[np.int64]) -> ImageRows:
+        """Some of them."""
+        return ImageRows(self.store, self.rows[rows])
+
+    @classmethod
+    def open(cls, folder: Path) -> ImageRows:
+        """All images of a written store."""
+        store = ImageStore.open(folder)
+        return cls(store, np.arange(len(store)))
+
     def spread(self, count: int) -> ImageRows:
         """`count` of them, or all, evenly spread over the set: its classes may follow one another."""
         chosen = np.linspace(0, len(self), min(count, len(self)), endpoint=False).astype(np.int64)
-        return ImageRows(self.store, self.rows[chosen])
+        return self.taken(chosen)
 
     def plan(self, batch: int, seed: int, epoch: int) -> list[Rows]:
         """The rows of every batch of an epoch: every image once, in batches whose sizes differ by one at most."""
@@ -127,159 +143,152 @@ class DeviceImages:
             yield make(rows, (0, 0)).to(self.labels.device)
 
 
-@dataclass(frozen=True)
-class ImageCorpus:
-    """The images that a model is trained, validated and tested on."""
+class ImagePart(Protocol):
+    """The images of a part, perhaps with more that belongs to them."""
 
-    train: ImageRows
-    valid: ImageRows
-    test: ImageRows
+    @property
+    def images(self) -> ImageRows: ...
+    def __len__(self) -> int: ...
+    def taken(self, rows: NDArray[np.int64]) -> Self: ...
+
+
+class ImageCorpus(ABC, Generic[P]):
+    """The images that a model is trained, validated and tested on, decoded once per run to the size of the model.
+
+    Without `given`, the preprocessing of the model that training starts from, every channel is normalised with its mean
+    and standard deviation in the training images.
+    """
+
+    whole: ClassVar[bool] = False  # whether images are resized to a square as a whole; otherwise the middle is cut out
+    train: P
+    valid: P
+    test: P
     preprocessing: Preprocessing
-    skipped: list[str]
+    skipped: list[str]  # what was left out
+
+    def __init__(self, data: Any, size: int, channels: int, seed: int, given: Preprocessing | None = None) -> None:
+        self.data, self.size, self.channels, self.seed, self.given = data, size, channels, seed, given
+        side = (size, size)
+        mean, deviation = (0.0,) * channels, (1.0,) * channels
+        resize = side if self.whole else size
+        self.resizing = given or Preprocessing(size=side, resize=resize, mean=mean, std=deviation)
+
+    @abstractmethod
+    def write(self, folder: Path, skipped: list[str], poll: Poll) -> None:
+        """Write the three parts into folders of their names; what is left out is added to `skipped`."""
+
+    @abstractmethod
+    def part(self, folder: Path) -> P:
+        """The part that was written into `folder`."""
+
+    @property
+    @abstractmethod
+    def contents(self) -> str:
+        """What the training images have, for the summary."""
+
+    @property
+    def details(self) -> str:
+        """The end of the summary: nothing more, unless a family overrides this."""
+        return ""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.train.store.names
+        """The names of the classes."""
+        return self.train.images.store.names
 
     @property
     def summary(self) -> str:
+        """The data in one line, for the log and the model card."""
         counts = [f"{len(part):,}" for part in (self.train, self.valid, self.test)]
-        text = f"{counts[0]} images of {len(self.names)} classes; {counts[1]} for validation, {counts[2]} for testing"
         left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
-        return text + left_out
-
-    def batches(
-        self, augmentation: Augmentation, size: int, seed: int
-    ) -> tuple[Callable[[int], list[Rows]], BatchMaker]:
-        """The plan of an epoch in batches of `size` training images, and what makes a batch of its rows."""
-
-        def plan(epoch: int) -> list[Rows]:
-            return self.train.plan(size, seed, epoch)
-
-        return plan, BatchMaker(self.train, augmentation, seed, self.train.resident)
-
-
-@dataclass(frozen=True)
-class ImagePreparation:
-    """How the files of a recipe become a corpus of images of one size.
-
-    Without `preprocessing`, the shorter side is resized to `size`, the middle is cut out, and every channel is
-    normalised with its mean and standard deviation in the training images.
-    """
-
-    data: ImagesSection
-    size: int
-    channels: int
-    seed: int
-    preprocessing: Preprocessing | None = None
+        text = f"{counts[0]} images {self.contents}; {counts[1]} for validation, {counts[2]} for testing"
+        return text + self.details + left_out
 
     def prepare(self, folder: Path, poll: Poll) -> None:
-        """Write the corpus into `folder`, unless it exists from before."""
+        """Write the images into `folder`, unless it exists from before."""
         if not folder.exists():
-            write_folder(folder, lambda temporary: self._write(temporary, poll))
+            write_folder(folder, lambda temporary: self._prepare(temporary, poll))
 
-    def open(self, folder: Path) -> ImageCorpus:
-        """The corpus that was written into `folder`."""
-        parts = self._parts(folder)
-        skipped: list[str] = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
-        return ImageCorpus(*parts, Preprocessing.load(folder, self.size, self.channels), skipped)
+    def open(self, folder: Path) -> Self:
+        """Read what `prepare` wrote."""
+        self.train, self.valid, self.test = self._parts(folder)
+        self.preprocessing = Preprocessing.load(folder, self.size, self.channels)
+        self.skipped = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
+        return self
 
-    def _write(self, folder: Path, poll: Poll) -> None:
-        skipped: list[str] = []
-        names: Sequence[str] = SHAPE_NAMES if self.data.built_in else self.data.labels
-        for part in PARTS:
-            if self.data.built_in:
-                ImageStore.write(folder / part, self._built_in(part, poll), names)
-                continue
-            files = [open_images(path, names) for path in self.data.paths(part)]
-            names = self._agreed(files) or names
-            by_class = any(each.by_class for each in files)
-            ImageStore.write(folder / part, self._decoded(files, skipped, poll), names, by_class=by_class)
-        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
-        train = self._parts(folder)[0]
+    def check(self, train: P) -> None:
+        """Reject training images from which nothing can be learnt."""
         if not len(train):
             raise DataError(f"{self.data.train}: there is no image to learn from; give data.train some")
-        mean, deviation = train.mean_and_deviation()
-        self._preprocessing(mean, deviation).save(folder)
 
-    def _agreed(self, files: Sequence[Files]) -> tuple[str, ...]:
-        if len({each.labels for each in files}) > 1:
-            raise DataError(f"{self.data.train}: the files have different classes; name them all with data.labels")
-        return files[0].labels if files else ()
+    def _prepare(self, folder: Path, poll: Poll) -> None:
+        skipped: list[str] = []
+        self.write(folder, skipped, poll)
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+        train = self._parts(folder)[0]
+        self.check(train)
+        mean, deviation = train.images.mean_and_deviation()
+        (self.given or self.resizing.replace(mean=tuple(mean), std=tuple(deviation))).save(folder)
 
-    def _preprocessing(self, mean: list[float], deviation: list[float]) -> Preprocessing:
-        if self.preprocessing is not None:
-            return self.preprocessing
-        return Preprocessing(size=(self.size, self.size), resize=self.size, mean=tuple(mean), std=tuple(deviation))
-
-    def _decoded(self, files: Sequence[Files], skipped: list[str], poll: Poll) -> Iterator[Example]:
-        preprocessing = self._preprocessing([0.0] * self.channels, [1.0] * self.channels)
-        for each in files:
-            for found in each.examples:
-                poll()
-                if isinstance(found, str):
-                    skipped.append(found)
-                    continue
-                image, label = found
-                yield Example(preprocessing.pixels(image), label)
-
-    def _built_in(self, part: Part, poll: Poll) -> Iterator[Example]:
-        for scene in scenes(part=part, count=self.data.scenes.of(part), seed=self.seed, size=self.size):
-            poll()
-            pixels = scene.pixels
-            if self.channels == 1:
-                pixels = pixels.mean(axis=0, keepdims=True).round().astype(np.uint8)
-            yield Example(pixels, scene.label, scene.mask)
-
-    def _parts(self, folder: Path) -> tuple[ImageRows, ImageRows, ImageRows]:
-        stores = [ImageStore.open(folder / part) for part in PARTS]
-        train, valid, test = (ImageRows(store, np.arange(len(store))) for store in stores)
-        if self.data.split:
-            if self.data.split >= len(train):
-                raise DataError(
-                    f"data.split sets {self.data.split:,} images aside, but there are only {len(train):,}; lower it"
-                )
-            aside = train.store.held_out(self.data.split)
-            train, valid = (ImageRows(train.store, np.flatnonzero(chosen)) for chosen in (~aside, aside))
-        if self.data.count:
-            order = np.random.default_rng(self.seed).permutation(len(train))[: self.data.count]
-            train = ImageRows(train.store, train.rows[np.sort(order)])
+    def _parts(self, folder: Path) -> tuple[P, P, P]:
+        train, valid, test = (self.part(folder / part) for part in PARTS)
+        if aside := self.data.split:
+            if aside >= len(train):
+                raise DataError(f"data.split sets {aside:,} images aside, but there are only {len(train):,}; lower it")
+            held_out = train.images.store.held_out(aside)
+            train, valid = train.taken(np.flatnonzero(~held_out)), train.taken(np.flatnonzero(held_out))
+        if count := self.data.count:
+            train = train.taken(np.sort(np.random.default_rng(self.seed).permutation(len(train))[:count]))
         return train, valid, test
 
 
-class ImageRecipe(Protocol):
-    """The sections that all recipes of images have."""
+class ImageTask(LoaderTask[B], Generic[B]):
+    """Augmented images with what belongs to them; their preprocessing is saved beside the weights."""
 
-    @property
-    def seed(self) -> int: ...
-    @property
-    def model(self) -> ModelSection: ...
-    @property
-    def data(self) -> ImagesSection: ...
-    @property
-    def augmentation(self) -> Augmentation: ...
-    @property
-    def training(self) -> ExampleTrainingSection: ...
-
-
-class ImageTask(SupervisedTask[ImageBatch]):
-    """Augmented images with labels or masks; their preprocessing is saved beside the weights."""
+    recipe: Any
+    corpus: ImageCorpus[Any]
+    train: DeviceImages
 
     @classmethod
-    def prepare(cls, recipe: ImageRecipe, folder: Path, poll: Poll) -> None:
-        """Decode the images to the size of the model."""
-        _preparation(recipe).prepare(folder, poll)
+    @abstractmethod
+    def images(cls, recipe: Any) -> ImageCorpus[Any]:
+        """The images of a recipe, neither written nor read yet."""
 
-    def __init__(self, recipe: ImageRecipe, folder: Path, device: torch.device) -> None:
-        self.device = device
-        self.corpus = _preparation(recipe).open(folder)
+    @classmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Decode the images to the size of the model."""
+        cls.images(recipe).prepare(folder, poll)
+
+    def __init__(self, recipe: Any, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = self.images(recipe).open(folder)
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and not len(self.corpus.valid):
-            raise no_validation_images()
-        self.train, self.valid = DeviceImages(self.corpus.train, device), DeviceImages(self.corpus.valid, device)
-        self.loader = image_loader(self.corpus, recipe, device)
+            raise DataError(
+                "there is no image for validation; give data.valid, set some aside with data.split, "
+                "or switch validation off with training.validate_every = 0"
+            )
+        self.train = self.placed(self.corpus.train)
+        self.loader = Loader(self._plan, self.maker(), **loader_options(recipe.training, device))
 
-    def read(self, batch: ImageBatch, images: DeviceImages) -> Float[Tensor, "B C H W"]:
+    @cached_property
+    def valid(self) -> Any:
+        """The validation images on the device."""
+        return self.placed(self.corpus.valid)
+
+    def placed(self, part: Any) -> DeviceImages:
+        """A part on the device."""
+        return DeviceImages(part.images, self.device)
+
+    def maker(self) -> Callable[[Rows, Place], B]:
+        """What makes a batch of some training images."""
+        images = self.corpus.train.images
+        return BatchMaker(images, self.recipe.augmentation, self.recipe.seed, images.resident)  # type: ignore[return-value]
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return self.corpus.train.images.plan(self.recipe.training.batch, self.recipe.seed, epoch)
+
+    def read(self, batch: ImageRowsBatch, images: DeviceImages) -> Float[Tensor, "B C H W"]:
         """Images as the model reads them, without augmentation."""
         return self.corpus.preprocessing.normalise(images.pixels(batch))
 
@@ -290,10 +299,10 @@ class ImageTask(SupervisedTask[ImageBatch]):
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """The same on the test images; empty if the recipe has none."""
         part = self.corpus.test
-        return self.measured(model, DeviceImages(part, self.device), poll) if len(part) else {}
+        return self.measured(model, self.placed(part), poll) if len(part) else {}
 
     @abstractmethod
-    def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+    def measured(self, model: nn.Module, images: Any, poll: Poll) -> Values:
         """The metrics of a model on some images."""
 
     def save(self, folder: Path) -> None:
@@ -301,21 +310,9 @@ class ImageTask(SupervisedTask[ImageBatch]):
         self.corpus.preprocessing.save(folder)
 
 
-def _preparation(recipe: ImageRecipe) -> ImagePreparation:
-    config = image_config(recipe.model)
-    given = initial_preprocessing(recipe.model.init, config)
-    return ImagePreparation(recipe.data, config.image_size, config.channels, recipe.seed, given)
-
-
-def initial_preprocessing(init: str, config: ImageConfig) -> Preprocessing | None:
+def initial_preprocessing(init: str, size: int, channels: int) -> Preprocessing | None:
     """The preprocessing of the model that training starts from; None if it starts from nothing."""
-    return Preprocessing.load(initial_folder(init), config.image_size, config.channels) if init else None
-
-
-def image_loader(corpus: ImageCorpus, recipe: ImageRecipe, device: torch.device) -> Loader[ImageBatch]:
-    """Batches of the training images, the same for any number of workers and after any restart."""
-    plan, make = corpus.batches(recipe.augmentation, recipe.training.batch, recipe.seed)
-    return Loader(plan, make, **loader_options(recipe.training, device))
+    return Preprocessing.load(initial_folder(init), size, channels) if init else None
 
 
 def image_config(section: ModelSection) -> ImageConfig:
@@ -326,11 +323,3 @@ def image_config(section: ModelSection) -> ImageConfig:
         config = section.config(source_vocab=0, target_vocab=0, pad=0)
     assert isinstance(config, ImageConfig)
     return config
-
-
-def no_validation_images() -> DataError:
-    """The error of a recipe that validates but has no validation images."""
-    return DataError(
-        "there is no image for validation; give data.valid, set some aside with data.split, "
-        "or switch validation off with training.validate_every = 0"
-    )

@@ -12,8 +12,8 @@ import regard
 from regard.cli.main import run
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.families.captions.evaluate import Looks, mass_inside, named_things
-from regard.families.captions.pipeline import Caption, ImageCaptioner
+from regard.families.captions.metrics import Looks, mass_inside, named_things
+from regard.families.captions.pipeline import ImageCaptioner
 from regard.look.report import from_json
 
 
@@ -118,7 +118,7 @@ def test_attention_is_measured_at_the_tokens_of_the_named_words(kind):
     named = [place for place, number in enumerate(numbers) if number in named]
     weights = np.zeros((1, len(ids), scene.owners.size))
     weights[:, named] = (scene.owners == thing + 1).ravel() / (scene.owners == thing + 1).sum()  # all on its pixels
-    looks.add([scene], [Caption(scene.caption, 0.0, True, ids)], [({"cross": weights}, [])])
+    looks.add([scene], [(scene.caption, ids)], [({"cross": weights}, [])])
     assert looks.masses["cross"][0] == pytest.approx(1)
 
 

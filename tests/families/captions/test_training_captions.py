@@ -131,7 +131,7 @@ def of_files(flickr, *sets):
 
 def test_files_of_captions_are_learnt_from(flickr):
     task = open_task(of_files(flickr), flickr / "data", torch.device("cpu"), lambda: None)
-    assert "3 images with 8 captions; 1 for validation" in task.summary
+    assert "3 images with 6 captions; 1 for validation" in task.summary
     _, batch = next(iter(task.batches({})))
     assert batch.inputs.shape == batch.labels.shape and len(batch.labels) == 2 * len(batch.rows)
     said = [task.corpus.tokenizer.decode(row[real].tolist()) for row, real in zip(batch.labels, batch.labels_mask)]  # noqa: B905

@@ -12,8 +12,8 @@ from PIL import Image, ImageOps
 from regard.data.synthetic.shapes import scenes
 from regard.errors import DataError
 from regard.families.detection.annotations import open_regions
-from regard.families.detection.augmentation import BoxAugmentation
-from regard.families.detection.data import canvas, fit, padded
+from regard.families.detection.data import FittedImage, fit, padded
+from regard.families.detection.recipe import BoxAugmentation
 from regard.families.detection.view import coco_document
 
 BOXES = [[2, 3, 10, 8], [12, 1, 6, 14]]  # COCO's x, y, width, height
@@ -56,11 +56,11 @@ def test_coco_and_voc_say_the_same(tmp_path):
         files = open_regions(path)
         assert files.names == ("cat", "dog")
         (second,) = files.examples()
-        assert [each.number for each in first] == [3, 7] and not len(first[0].boxes)
-        np.testing.assert_array_equal(second.boxes, first[1].boxes)
-        np.testing.assert_array_equal(second.boxes, [[2, 3, 12, 11], [12, 1, 18, 15]])
-        assert second.labels.tolist() == first[1].labels.tolist() == [1, 0]
-        assert second.ignored.tolist() == first[1].ignored.tolist() == [False, True]
+        assert len(first) == 2 and not len(first[0].truth.boxes)  # in the order of their numbers
+        np.testing.assert_array_equal(second.truth.boxes, first[1].truth.boxes)
+        np.testing.assert_array_equal(second.truth.boxes, [[2, 3, 12, 11], [12, 1, 18, 15]])
+        assert second.truth.labels.tolist() == first[1].truth.labels.tolist() == [1, 0]
+        assert second.truth.ignored.tolist() == first[1].truth.ignored.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -81,7 +81,7 @@ def test_boxes_of_photographs_on_their_side_stay_on_their_objects(orientation, t
             box = upright  # nothing tells that the stored pixels were meant
         images = [{"id": 7, "file_name": "a.png", "width": size[0], "height": size[1]}]
         (found,) = open_regions(coco(tmp_path, [box], images=images)).examples()
-        assert found.boxes.tolist() == [[left, top, right, bottom]]
+        assert found.truth.boxes.tolist() == [[left, top, right, bottom]]
 
 
 def test_boxes_of_an_image_of_another_size_are_refused(tmp_path):
@@ -92,7 +92,7 @@ def test_boxes_of_an_image_of_another_size_are_refused(tmp_path):
         list(open_regions(coco(tmp_path, images=images)).examples())
     skipped: list[str] = []
     (left,) = open_regions(coco(tmp_path, images=images)).examples(skipped)
-    assert left.file == "b.png" and len(skipped) == 1
+    assert not len(left.truth.boxes) and len(skipped) == 1 and "a.png" in skipped[0]
     images[0] |= {"width": 16, "height": 20}  # no EXIF entry explains it
     with pytest.raises(DataError, match="annotated as 16 x 20"):
         list(open_regions(coco(tmp_path, images=images)).examples())
@@ -107,9 +107,9 @@ def test_odd_files_of_pascal_voc(tmp_path):
     file = tmp_path / "Annotations" / "a.xml"
     file.write_text(xml.replace("dog", " dog\n"))
     files = open_regions(tmp_path)
-    assert files.names == ("cat", "dog") and len(next(iter(files.examples())).boxes) == 2
+    assert files.names == ("cat", "dog") and len(next(iter(files.examples())).truth.boxes) == 2
     file.write_text(xml.replace("<name>dog</name>", ""))
-    with pytest.raises(DataError, match=r"a\.xml is no annotation of Pascal VOC .*an object has no name"):
+    with pytest.raises(DataError, match=r"a\.xml is not an annotation of Pascal VOC .*an object has no name"):
         open_regions(tmp_path)
     file.write_text(xml.replace("<width>0</width><height/>", "<width>10</width><height>8</height>"))
     with pytest.raises(DataError, match="annotated as 10 x 8 pixels but has 20 x 16"):
@@ -139,7 +139,7 @@ def test_images_may_lie_in_an_archive(tmp_path):
         ([5, 5, 4, -1], "which has no area"),
         ([15, 5, 9, 4], r"outside of the image of 20 x 16 pixels"),
         ([-9, -9, 4, 4], "outside of the image"),
-        ([float("nan"), 5, 4, 4], "no finite numbers"),
+        ([float("nan"), 5, 4, 4], "not finite numbers"),
     ],
 )
 def test_a_wrong_box_is_named_or_left_out(box, says, tmp_path):
@@ -149,14 +149,14 @@ def test_a_wrong_box_is_named_or_left_out(box, says, tmp_path):
         list(files.examples())
     skipped: list[str] = []
     examples = list(files.examples(skipped))
-    assert [len(each.boxes) for each in examples] == [0, 0]
+    assert [len(each.truth.boxes) for each in examples] == [0, 0]
     assert len(skipped) == 1 and "box 1 of 1" in skipped[0]
 
 
 def test_boxes_may_exceed_the_image_by_rounding(tmp_path):
     write_images(tmp_path / "train_images")
     _, example = open_regions(coco(tmp_path, [[-0.5, 2, 21, 14.4]])).examples()
-    assert example.boxes.tolist() == [[0, 2, 20, 16]]
+    assert example.truth.boxes.tolist() == [[0, 2, 20, 16]]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_missing_images_and_unknown_classes_are_named(tmp_path):
 def test_images_are_fitted_and_padded():
     pixels, scales = fit(Image.new("RGB", (40, 30)), 20, 3)
     assert pixels.shape == (3, 15, 20) and scales == (0.5, 0.5)
-    assert canvas(15, 33) == (32, 64)
+    assert FittedImage(np.zeros((3, 15, 33), np.uint8), (33, 15)).canvas == (32, 64)
     assert padded(np.ones((1, 2, 3), dtype=np.uint8), (4, 4)).sum() == 6
 
 
@@ -262,7 +262,7 @@ def test_found_objects_are_read_back_as_coco(tmp_path):
     path = tmp_path / "train.json"
     path.write_text(json.dumps(coco_document([("a.png", answer)], ["cat", "dog"])))
     (example,) = open_regions(path).examples()
-    assert example.boxes.tolist() == [[2, 3, 12, 11]] and example.labels.tolist() == [1]
+    assert example.truth.boxes.tolist() == [[2, 3, 12, 11]] and example.truth.labels.tolist() == [1]
 
 
 def test_drawn_objects_keep_the_size_of_the_image():

@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from regard.data.sources import data_root
 from regard.families.detection import regions
-from regard.families.detection import regions as boxes
 from regard.families.detection.proposals import ProposalNetwork, ProposalSettings, RegionHead, RegionSettings
 
 GOLDEN = Path(data_root()) / "goldens" / "torchvision_detection.npz"
@@ -36,14 +35,13 @@ def drawn(count, seed=0, size=100.0, *shape):
 @needs_golden
 def test_box_coding_overlaps_matching_and_anchors_are_torchvisions(golden):
     truth, anchors = golden["box/truth"], golden["box/anchors"]
-    torch.testing.assert_close(boxes.encode(truth, anchors, (10.0, 5.0)), golden["box/encoded"], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(boxes.decode(golden["box/deltas"], anchors, (10.0, 5.0)), golden["box/decoded"])
-    torch.testing.assert_close(boxes.generalised_iou(truth, anchors), golden["giou"])
-    torch.testing.assert_close(boxes.iou(truth, anchors), golden["match/iou"])
+    torch.testing.assert_close(regions.encode(truth, anchors, (10.0, 5.0)), golden["box/encoded"], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(regions.decode(golden["box/deltas"], anchors, (10.0, 5.0)), golden["box/decoded"])
+    torch.testing.assert_close(regions.iou(truth, anchors), golden["match/iou"])
     real = torch.ones(len(truth), dtype=torch.bool)
-    kept = boxes.match(golden["match/iou"], real, high=0.7, low=0.3, keep_best=True)
+    kept = regions.match(golden["match/iou"], real, high=0.7, low=0.3, keep_best=True)
     assert torch.equal(kept, golden["match/high7_low3_keep_best"])
-    plain = boxes.match(golden["match/iou"], real, high=0.5, low=0.5, keep_best=False)
+    plain = regions.match(golden["match/iou"], real, high=0.5, low=0.5, keep_best=False)
     assert torch.equal(plain, golden["match/high5_low5"])
     maps = ((32.0, (8, 10), (8, 8)), (64.0, (4, 5), (16, 16)), (128.0, (2, 3), (32, 26)))
     made = [regions.anchors((size,), (0.5, 1.0, 2.0), grid, stride, CPU) for size, grid, stride in maps]
@@ -109,7 +107,7 @@ KINDS = "weight", "bias"
 def greedy(found, threshold):
     kept = []
     for number, box in enumerate(found):
-        if all(boxes.iou(box[None], found[other][None]).item() <= threshold for other in kept):
+        if all(regions.iou(box[None], found[other][None]).item() <= threshold for other in kept):
             kept.append(number)
     return kept
 
@@ -124,25 +122,11 @@ def test_suppression_is_the_greedy_algorithm(threshold):
 
 
 def test_suppression_follows_long_chains():
-    """Each box overlaps the next one only: every second is kept, which takes as many rounds as there are boxes."""
+    """Each box overlaps the next one only: every second is kept, which takes as many rounds as there are regions."""
     left = torch.arange(50) * 5.0
     chain = torch.stack([left, torch.zeros(50), left + 8, torch.full((50,), 10.0)], dim=1)[None]
     kept = regions.suppress(chain, torch.tensor([50]), 0.2)
     assert kept[0].nonzero().flatten().tolist() == list(range(0, 50, 2))
-
-
-def test_nms_leaves_other_classes_alone():
-    found, scores, classes = (
-        drawn(60, 2, 40.0),
-        torch.rand(60, generator=torch.Generator().manual_seed(3)),
-        torch.arange(60) % 3,
-    )
-    kept = regions.nms(found, scores, classes, 0.3).tolist()
-    expected = []
-    for each in range(3):
-        order = sorted((n for n in range(60) if classes[n] == each), key=lambda n: -scores[n])
-        expected += [order[place] for place in greedy(found[order], 0.3)]
-    assert kept == sorted(expected, key=lambda n: -scores[n])
 
 
 def test_overlaps_are_those_of_counted_pixels():
@@ -154,24 +138,24 @@ def test_overlaps_are_those_of_counted_pixels():
         mask[y1:y2, x1:x2] = True
     both = (pixels[:, None] & pixels[None]).sum((2, 3))
     either = (pixels[:, None] | pixels[None]).sum((2, 3))
-    torch.testing.assert_close(boxes.iou(found, found), both / either)
+    torch.testing.assert_close(regions.iou(found, found), both / either)
     empty = torch.tensor([[3.0, 3.0, 3.0, 9.0]])
-    assert boxes.iou(empty, empty).item() == 0.0
+    assert regions.iou(empty, empty).item() == 0.0
 
 
 def test_boxes_come_back_from_their_coding_and_are_clipped():
     anchors, truth = drawn(20, 5), drawn(20, 6)
-    torch.testing.assert_close(boxes.decode(boxes.encode(truth, anchors, (10.0, 5.0)), anchors, (10.0, 5.0)), truth)
-    huge = boxes.decode(torch.full((1, 4), 1e4), anchors[:1], (1.0, 1.0))
+    torch.testing.assert_close(regions.decode(regions.encode(truth, anchors, (10.0, 5.0)), anchors, (10.0, 5.0)), truth)
+    huge = regions.decode(torch.full((1, 4), 1e4), anchors[:1], (1.0, 1.0))
     assert torch.isfinite(huge).all()
-    clipped = boxes.clip(torch.tensor([[[-5.0, -5.0, 300.0, 300.0]]]), torch.tensor([[40.0, 60.0]]))
+    clipped = regions.clip(torch.tensor([[[-5.0, -5.0, 300.0, 300.0]]]), torch.tensor([[40.0, 60.0]]))
     assert clipped.tolist() == [[[0.0, 0.0, 60.0, 40.0]]]
 
 
 def test_padding_and_truths_far_from_all_anchors_match_nothing():
     overlaps = torch.tensor([[0.9, 0.1], [0.0, 0.0], [0.8, 0.8]])
-    matched = boxes.match(overlaps, torch.tensor([True, True, False]), high=0.7, low=0.3, keep_best=True)
-    assert matched.tolist() == [0, boxes.BELOW]
+    matched = regions.match(overlaps, torch.tensor([True, True, False]), high=0.7, low=0.3, keep_best=True)
+    assert matched.tolist() == [0, regions.BELOW]
 
 
 def test_roi_align_of_a_plane_is_the_plane():

@@ -11,8 +11,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from regard.data.sources import data_root
-from regard.families.detection.data import FoundBoxes, TrueBoxes
-from regard.families.detection.metrics import average_precision
+from regard.families.detection.annotations import TrueBoxes
+from regard.families.detection.metrics import FoundBoxes, average_precision
 
 CELLS = Path(data_root()) / "bccd" / "val.json"
 

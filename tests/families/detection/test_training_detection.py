@@ -9,11 +9,17 @@ from PIL import Image
 
 import regard
 from regard.checkpoints import load_model, save_model
+from regard.data.batch import ImageBatch
+from regard.data.images.reading import Preprocessing
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import ConfigError, DataError
 from regard.families.catalog import MODELS
 from regard.families.contract import EvaluationOptions
-from regard.families.detection.evaluate import error_kinds, evaluate_detector, measured_pairs
+from regard.families.detection.annotations import TrueBoxes
+from regard.families.detection.metrics import FoundBoxes, error_kinds
+from regard.families.detection.pipeline import ObjectDetector
+from regard.families.detection.task import evaluate_detector, evaluated_pairs
+from regard.look.reader import Source, reader_of
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe, open_task
 
@@ -102,9 +108,7 @@ def test_what_does_not_fit_is_refused(cells, tmp_path):
         load_recipe("scenes-detector", ["training.metric=accuracy"])
 
 
-def test_wrong_boxes_are_of_four_kinds(cells, tmp_path):
-    from regard.families.detection.data import FoundBoxes, TrueBoxes
-
+def test_wrong_boxes_are_of_four_kinds():
     true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 40, 40]]), np.array([0, 1]), np.zeros(2, dtype=bool))
     boxes = np.array([[0.0, 0, 10, 10], [0, 0, 10, 9], [30, 30, 40, 40], [35, 30, 45, 40], [60, 60, 70, 70]])
     found = FoundBoxes(boxes, np.array([0, 0, 0, 1, 1]), np.array([0.9, 0.8, 0.7, 0.6, 0.55]))
@@ -113,8 +117,6 @@ def test_wrong_boxes_are_of_four_kinds(cells, tmp_path):
 
 
 def test_boxes_on_objects_left_out_of_scores_are_no_mistakes():
-    from regard.families.detection.data import FoundBoxes, TrueBoxes
-
     true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 60, 60]]), np.array([0, 0]), np.array([False, True]))
     boxes = np.array([[0.0, 0, 10, 10], [32, 32, 42, 42], [45, 45, 55, 55], [0, 0, 10, 9]])
     found = FoundBoxes(boxes, np.zeros(4, dtype=np.int64), np.array([0.9, 0.8, 0.7, 0.6]))
@@ -122,11 +124,39 @@ def test_boxes_on_objects_left_out_of_scores_are_no_mistakes():
     assert kinds == {"right": 1, "twice": 1, "another class": 0, "wrong place": 0, "background": 0, "missed": 0}
 
 
-def test_measured_pairs_are_of_every_scene(tmp_path):
+def test_evaluated_pairs_are_of_every_scene(tmp_path):
     out = train(load_recipe("scenes-detector", [MODEL, *COMMON, "data.scenes={count=8,valid_count=2,test_count=2}",
                                                 "training.validate_every=0"]), tmp_path / "run")  # fmt: skip
-    pairs = measured_pairs(regard.load(out), "scenes", EvaluationOptions(out, 5, 1), [])
+    pairs = evaluated_pairs(regard.load(out), "scenes", EvaluationOptions(out, 5, 1), [])
     assert len(pairs) == 5 and all(len(true.labels) for true, _ in pairs)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_training_answers_and_readers_see_the_same(tmp_path, channels):
+    sets = [MODEL, f"model.channels={channels}", *COMMON, "data.scenes={count=3,valid_count=1,test_count=1}"]
+    begun = load_recipe("scenes-detector", sets)
+    task = open_task(begun, tmp_path / "data", torch.device("cpu"), lambda: None)
+    detector, rows = ObjectDetector(task.build(), task.corpus.preprocessing), task.corpus.train
+    reader, drawn = reader_of(detector), scenes(part="train", count=3, seed=begun.seed, size=32)
+    examples = list(reader.examples(Source("scenes", count=3, seed=begun.seed)))
+    for number, (scene, example) in enumerate(zip(drawn, examples, strict=True)):
+        stored = rows.images.store.pixels[number]
+        np.testing.assert_array_equal(detector.pixels(scene.image), stored)
+        np.testing.assert_array_equal(reader.image(example), stored)
+        np.testing.assert_array_equal(example[2].reshape(-1, 4), rows.truth(number).boxes)
+    batch, truth = reader.batch(examples), task.train.truth(ImageBatch(torch.arange(3), torch.zeros(3, 0)))
+    torch.testing.assert_close(batch.truth.boxes, truth.boxes, rtol=0, atol=0)
+    assert torch.equal(batch.truth.labels, truth.labels)
+
+
+def test_boxes_left_out_of_training_are_left_out_of_what_readers_read(cells):
+    document = json.loads(cells.read_text())
+    document["annotations"] = [{"image_id": 1, "category_id": 1, "bbox": [3, 4, 9, 9], "iscrowd": n} for n in (0, 1)]
+    cells.write_text(json.dumps(document))
+    config = recipe(cells).model.config(source_vocab=0, target_vocab=0, pad=0).replace(class_names=SHAPE_NAMES)
+    preprocessing = Preprocessing(size=(32, 32), resize=32, mean=(0.5,) * 3, std=(0.5,) * 3)
+    reader = reader_of(ObjectDetector(MODELS["detector"].model(config), preprocessing))
+    assert [len(example[3]) for example in reader.examples(Source(str(cells)))] == [1, *[0] * 7]
 
 
 def test_a_detector_starts_from_another_with_its_preprocessing(cells, tmp_path):

@@ -361,7 +361,7 @@ def test_maps_of_a_detector(kind, tmp_path):
     examples = list(reader.examples(Source("scenes", count=2)))
     drawn = list(scenes(part="train", count=2, seed=1, size=64))
     images = preprocessing.normalise(torch.from_numpy(np.stack([scene.pixels for scene in drawn])))
-    most = max(len(scene.things) for scene in drawn) + 1
+    most = max(len(scene.things) for scene in drawn)
     boxes, labels = torch.zeros(2, most, 4), torch.zeros(2, most, dtype=torch.long)
     for row, scene in enumerate(drawn):
         for number, thing in enumerate(scene.things):

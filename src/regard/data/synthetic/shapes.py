@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from regard.data.sources import PARTS, Part
 from regard.errors import UsageError
@@ -114,6 +115,11 @@ class Scene(NamedTuple):
     mask: NDArray[np.uint8]
     things: tuple[Thing, ...]
     owners: NDArray[np.uint8] | None = None
+
+    @property
+    def image(self) -> Image.Image:
+        """The pixels as an image of Pillow's, as if it were read from a file."""
+        return Image.fromarray(self.pixels.transpose(1, 2, 0))
 
     @property
     def label(self) -> int:

@@ -19,7 +19,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.caption("image.png")[0].text)'},
             input=IMAGE,
             view="view.inspect_caption",
-            evaluate="evaluate.evaluate_captions",
+            evaluate="task.evaluate_captions",
             evaluate_options=("beam",),
             reader="reader.CaptionReader",
         ),

@@ -1,18 +1,22 @@
-"""From the files of a recipe to images of one size and their captions as token ids, once per run."""
+"""Captioned images, from files or drawn, and those of a recipe: images at the size of the model, captions as tokens."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
-from regard.checkpoints import write_folder
 from regard.data.batch import CaptionBatch, Ids, decoder_inputs, pad_rows
 from regard.data.captions import captioned_images
 from regard.data.columns import Column, ColumnWriter, in_groups, map_values
@@ -21,16 +25,53 @@ from regard.data.images.datasets import Example, ImageStore
 from regard.data.images.reading import Preprocessing
 from regard.data.loader import Place, Rows
 from regard.data.sources import PARTS, Part
-from regard.data.synthetic.shapes import scenes
+from regard.data.synthetic.shapes import Scene, scenes
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
-from regard.families.captions.recipe import CaptionsSection
-from regard.training.image_task import SKIPPED, ImageRows
+from regard.training.image_task import DeviceImages, ImageCorpus, ImageRows
+from regard.training.recipe.files import SCENES
 from regard.training.safeguards import Poll
 
-ABOUT, TOKENS, FIRST, TEXTS = "captions.json", "tokens", "first.bin", "captions.jsonl"
+ABOUT, TOKENS, FIRST, TEXTS, TOKENIZER = "captions.json", "tokens", "first.bin", "captions.jsonl", "tokenizer"
+UNCHANGED = Augmentation()
+
+
+class CaptionExample(NamedTuple):
+    """An image, its captions as words separated by spaces, and the scene if it was drawn."""
+
+    image: Image.Image
+    captions: list[str]
+    scene: Scene | None = None
+
+
+def open_examples(
+    path: str, *, size: int, part: Part, count: int, seed: int, images: str = "", problems: list[str] | None = None
+) -> Iterator[CaptionExample]:
+    """The captioned images of a path, or the built-in scenes.
+
+    `size`, `part`, `count` and `seed` are of the scenes that are drawn; files are always read whole. What is wrong with
+    files is an error, or is added to `problems` and left out.
+    """
+    if path == SCENES:
+        for scene in scenes(part=part, count=count, seed=seed, size=size):
+            yield CaptionExample(scene.image, list(scene.captions), scene)
+        return
+    skipped = [] if problems is None else problems
+    for found in captioned_images(path, images, problems=skipped, skip_bad=problems is not None):
+        yield CaptionExample(found.image, found.captions)
+
+
+def decoder_rows(
+    captions: list[Ids], pad: int, multiple: int = 1
+) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N T"], Bool[Tensor, "N T"]]:
+    """Captions that end with their end token as a decoder reads them: inputs, labels, and a mask of real labels."""
+    labels, mask = pad_rows(captions, pad, multiple)
+    return decoder_inputs(labels, mask, pad=pad, start=pad), labels, mask
+
+
+# The captioned images of a recipe
 
 
 @dataclass(frozen=True)
@@ -41,9 +82,6 @@ class CaptionStore:
     tokens: Column
     first: NDArray[np.int64]  # the number of each image's first caption, and the number of all captions
 
-    def __len__(self) -> int:
-        return len(self.first) - 1
-
     def __reduce__(self) -> tuple[Callable[[Path], CaptionStore], tuple[Path]]:
         return CaptionStore.open, (self.folder,)  # a loader's worker maps the files itself
 
@@ -51,33 +89,14 @@ class CaptionStore:
         """The numbers of the captions of an image."""
         return range(self.first[image], self.first[image + 1])
 
-    def texts(self) -> list[list[str]]:
-        """The captions of every image as texts."""
-        return self.read_texts(self.folder)
-
-    @staticmethod
-    def read_texts(folder: Path) -> list[list[str]]:
-        """The captions that `write_texts` wrote."""
-        with (folder / TEXTS).open(encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-
-    @staticmethod
-    def write_texts(folder: Path, captions: Iterable[list[str]]) -> None:
-        """Write the captions of every image as texts."""
-        with (folder / TEXTS).open("w", encoding="utf-8") as file:
-            for each in captions:
-                print(json.dumps(each, ensure_ascii=False), file=file)
-
     @classmethod
-    def write(
-        cls, folder: Path, captions: Iterable[list[str]], encode: Callable[[list[str]], list[Ids]], vocabulary: int
-    ) -> None:
+    def write(cls, folder: Path, captions: Iterable[list[str]], tokenizer: TextTokenizer) -> None:
         """Write the captions of every image as ids."""
         first = [0]
-        with closing(ColumnWriter(folder, TOKENS, "<u2" if vocabulary <= 1 << 16 else "<i4")) as writer:
+        with closing(ColumnWriter(folder, TOKENS, "<u2" if tokenizer.size <= 1 << 16 else "<i4")) as writer:
             for some in in_groups(captions):
-                if rows := encode([text for texts in some for text in texts]):
-                    writer.extend(rows)
+                if rows := tokenizer.encode([text for texts in some for text in texts]):
+                    writer.extend([row.ids for row in rows])
                 first += (first[-1] + np.cumsum([len(texts) for texts in some])).tolist()
         (folder / FIRST).write_bytes(np.array(first, dtype="<i8").tobytes())
         about = {"images": len(first) - 1, "captions": first[-1], "tokens": writer.length, "dtype": writer.dtype}
@@ -97,45 +116,20 @@ class CaptionStore:
             raise DataError(f"{folder} is not a complete set of captions ({error}); prepare it again") from error
 
 
-@dataclass(frozen=True)
-class CaptionBatches:
-    """Makes batches of images and some captions of each; of pixels too unless they are on the device.
-
-    `rows` are the images of the two stores that a plan counts from 0.
-    """
-
-    images: ImageStore
-    captions: CaptionStore
-    rows: NDArray[np.int64]
-    augmentation: Augmentation
-    seed: int
-    each: int  # captions of an image
-    round_lengths: int
-    pad: int
-    resident: bool
-    draws: bool = True  # whether the captions of an image are drawn; otherwise they are its first ones
-
-    def __call__(self, rows: Rows, place: Place) -> CaptionBatch:
-        rng = np.random.default_rng([self.seed, *place])
-        draws = self.augmentation.draw(rng, len(rows))
-        images = self.rows[rows]
-        chosen = [number for image in images.tolist() for number in self._some(rng, self.captions.of_image(image))]
-        labels, mask = pad_rows([self.captions.tokens[number] for number in chosen], self.pad, self.round_lengths)
-        inputs = decoder_inputs(labels, mask, pad=self.pad, start=self.pad)
-        pixels = None if self.resident else torch.from_numpy(self.images.pixels[images])
-        return CaptionBatch(torch.from_numpy(rows), torch.from_numpy(draws), inputs, labels, mask, pixels)
-
-    def _some(self, rng: np.random.Generator, captions: range) -> list[int]:
-        """Different captions of an image, as far as it has so many."""
-        return np.resize(rng.permutation(captions) if self.draws else captions, self.each).tolist()
+def _write_texts(folder: Path, captions: Iterable[list[str]]) -> None:
+    with (folder / TEXTS).open("w", encoding="utf-8") as file:
+        for texts in captions:
+            print(json.dumps(texts, ensure_ascii=False), file=file)
 
 
-TOKENIZER = "tokenizer"
+def _read_texts(folder: Path) -> list[list[str]]:
+    with (folder / TEXTS).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 @dataclass(frozen=True)
 class CaptionedRows:
-    """Some captioned images: where they are, and their captions as texts."""
+    """Some captioned images: where they are, and their captions."""
 
     images: ImageRows
     captions: CaptionStore
@@ -143,134 +137,118 @@ class CaptionedRows:
     def __len__(self) -> int:
         return len(self.images)
 
-    def only(self, rows: slice) -> CaptionedRows:
+    def taken(self, rows: NDArray[np.int64]) -> CaptionedRows:
         """Some of them."""
-        return CaptionedRows(ImageRows(self.images.store, self.images.rows[rows]), self.captions)
-
-    def texts(self) -> list[list[str]]:
-        """The captions of each image."""
-        texts = self.captions.texts()
-        return [texts[row] for row in self.images.rows]
-
-    def batches(
-        self, augmentation: Augmentation, seed: int, *, each: int, round_lengths: int, pad: int
-    ) -> CaptionBatches:
-        """What makes a batch of them."""
-        store, rows, resident = self.images.store, self.images.rows, self.images.resident
-        return CaptionBatches(store, self.captions, rows, augmentation, seed, each, round_lengths, pad, resident)
-
-    def first_captions(self, pad: int) -> CaptionBatches:
-        """What makes a batch of them as they are, each with the first of its captions."""
-        return replace(self.batches(Augmentation(), 0, each=1, round_lengths=1, pad=pad), draws=False)
+        return CaptionedRows(self.images.taken(rows), self.captions)
 
 
 @dataclass(frozen=True)
-class CaptionCorpus:
-    """The captioned images that a model is trained, validated and tested on."""
+class CaptionBatches:
+    """Makes batches of images and some captions of each; of pixels too unless they are on the device.
 
-    tokenizer: TextTokenizer
-    train: CaptionedRows
-    valid: CaptionedRows
-    test: CaptionedRows
-    preprocessing: Preprocessing
-    skipped: list[str]
-
-    @property
-    def summary(self) -> str:
-        counts = [f"{len(part):,}" for part in (self.train, self.valid, self.test)]
-        captions, unknown = len(self.train.captions.tokens.offsets) - 1, self.tokenizer.only_unknown
-        told = "" if unknown is None else unknown_tokens({"captions": self.train.captions.tokens.share(unknown)})
-        left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
-        return (
-            f"{counts[0]} images with {captions:,} captions; {counts[1]} for validation, {counts[2]} for testing; "
-            f"{self.tokenizer.size:,} different words{told}{left_out}"
-        )
-
-
-@dataclass(frozen=True)
-class CaptionPreparation:
-    """How the files of a recipe become a corpus of captioned images of one size.
-
-    Images are resized to a square as a whole, so that nothing that a caption names is cut off.
+    By default images are as they are, each with the first of its captions.
     """
 
-    data: CaptionsSection
-    vocabulary: VocabularyConfig
-    size: int
-    channels: int
-    seed: int
-    tokenizer: TextTokenizer | None = None  # that of the model that training starts from
-    preprocessing: Preprocessing | None = None  # the same
+    part: CaptionedRows
+    pad: int
+    resident: bool
+    augmentation: Augmentation = UNCHANGED
+    seed: int = 0
+    each: int = 1  # captions of an image
+    round_lengths: int = 1
+    draws: bool = False  # whether the captions of an image are drawn; otherwise they are its first ones
 
-    def prepare(self, folder: Path, poll: Poll) -> None:
-        """Write the corpus into `folder`, unless it exists from before."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: self._write(temporary, poll))
+    def __call__(self, rows: Rows, place: Place) -> CaptionBatch:
+        rng = np.random.default_rng([self.seed, *place])
+        draws = self.augmentation.draw(rng, len(rows))
+        images, captions = self.part.images.rows[rows], self.part.captions
+        numbers = [number for image in images.tolist() for number in self._some(rng, captions.of_image(image))]
+        words = decoder_rows([captions.tokens[number] for number in numbers], self.pad, self.round_lengths)
+        pixels = None if self.resident else torch.from_numpy(self.part.images.store.pixels[images])
+        return CaptionBatch(torch.from_numpy(rows), torch.from_numpy(draws), *words, pixels)
 
-    def open(self, folder: Path) -> CaptionCorpus:
-        """The corpus that was written into `folder`."""
-        train, valid, test = (_rows(folder / part) for part in PARTS)
-        if aside := self.data.split:
-            if aside >= len(train):
-                raise DataError(f"data.split sets {aside:,} images aside, but there are only {len(train):,}; lower it")
-            train, valid = train.only(slice(-aside)), train.only(slice(-aside, None))
-        return CaptionCorpus(
-            TextTokenizer.load(folder / TOKENIZER),
-            train,
-            valid,
-            test,
-            Preprocessing.load(folder, self.size, self.channels),
-            json.loads((folder / SKIPPED).read_text(encoding="utf-8")),
-        )
+    def _some(self, rng: np.random.Generator, captions: range) -> list[int]:
+        """Different captions of an image, as far as it has so many."""
+        return np.resize(rng.permutation(captions) if self.draws else captions, self.each).tolist()
 
-    def _write(self, folder: Path, poll: Poll) -> None:
-        skipped: list[str] = []
+
+class CaptionCorpus(ImageCorpus[CaptionedRows]):
+    """The captioned images of a recipe, resized as a whole, so that nothing that a caption names is cut off."""
+
+    whole = True
+    tokenizer: TextTokenizer
+
+    def __init__(
+        self,
+        data: Any,
+        size: int,
+        channels: int,
+        seed: int,
+        given: Preprocessing | None,
+        vocabulary: VocabularyConfig,
+        given_tokenizer: TextTokenizer | None,
+    ) -> None:
+        super().__init__(data, size, channels, seed, given)
+        self.vocabulary, self.given_tokenizer = vocabulary, given_tokenizer
+
+    def write(self, folder: Path, skipped: list[str], poll: Poll) -> None:
         for part in PARTS:
             texts: list[list[str]] = []
             ImageStore.write(folder / part, self._examples(part, texts, skipped, poll), ())
-            CaptionStore.write_texts(folder / part, texts)
-        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
-        if not CaptionStore.read_texts(folder / "train"):
+            _write_texts(folder / part, texts)
+        learnt = _read_texts(folder / "train")
+        if not learnt:
             raise DataError(f"{self.data.train}: there is no captioned image to learn from")
-        tokenizer = self.tokenizer or self._learnt(CaptionStore.read_texts(folder / "train"))
+        words = (text for texts in learnt for text in texts)
+        tokenizer = self.given_tokenizer or train_vocabulary(words, self.vocabulary, "terminated")
         tokenizer.save(folder / TOKENIZER)
-
-        def encode(some: list[str]) -> list[Ids]:
-            return [each.ids for each in tokenizer.encode(some)]
-
         for part in PARTS:
             poll()
-            CaptionStore.write(folder / part, CaptionStore.read_texts(folder / part), encode, tokenizer.size)
-        mean, deviation = _rows(folder / "train").images.mean_and_deviation()
-        (self.preprocessing or self._resizing(tuple(mean), tuple(deviation))).save(folder)
-
-    def _learnt(self, texts: list[list[str]]) -> TextTokenizer:
-        return train_vocabulary((text for some in texts for text in some), self.vocabulary, "terminated")
-
-    def _resizing(self, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Preprocessing:
-        side = (self.size, self.size)
-        return Preprocessing(size=side, resize=side, mean=mean, std=deviation)
+            CaptionStore.write(folder / part, _read_texts(folder / part), tokenizer)
 
     def _examples(self, part: Part, texts: list[list[str]], skipped: list[str], poll: Poll) -> Iterator[Example]:
         """The images of a part; their captions are added to `texts` as they stream by."""
-        if self.data.built_in:
-            sizes = self.data.scenes
-            count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
-            for scene in scenes(part=part, count=count, seed=self.seed, size=self.size):
-                poll()
-                texts.append(list(scene.captions[:1] if part == "train" else scene.captions))
-                grey = scene.pixels.mean(axis=0, keepdims=True).round().astype(np.uint8)
-                yield Example(grey if self.channels == 1 else scene.pixels, 0)
-            return
-        captions, images = self.data.files(part)
-        resizing = self.preprocessing or self._resizing((0.0,) * self.channels, (1.0,) * self.channels)
-        if captions:
-            for found in captioned_images(captions, images, problems=skipped, skip_bad=self.data.skip_bad):
-                poll()
-                texts.append(found.captions)
-                yield Example(resizing.pixels(found.image), 0)
+        path, images = self.data.files(part)
+        problems = skipped if self.data.skip_bad else None
+        options = {"size": self.size, "part": part, "count": self.data.scenes.of(part), "seed": self.seed}
+        for example in open_examples(path, **options, images=images, problems=problems) if path else ():
+            poll()
+            one = example.scene is not None and part == "train"  # of a scene, models learn one order of its objects
+            texts.append(example.captions[:1] if one else example.captions)
+            yield Example(self.resizing.pixels(example.image), 0)
+
+    def part(self, folder: Path) -> CaptionedRows:
+        return CaptionedRows(ImageRows.open(folder), CaptionStore.open(folder))
+
+    def open(self, folder: Path) -> Self:
+        self.tokenizer = TextTokenizer.load(folder / TOKENIZER)
+        return super().open(folder)
+
+    @property
+    def contents(self) -> str:
+        return f"with {np.diff(self.train.captions.first)[self.train.images.rows].sum():,} captions"
+
+    @property
+    def details(self) -> str:
+        unknown, tokens = self.tokenizer.only_unknown, self.train.captions.tokens
+        missing = "" if unknown is None else unknown_tokens({"captions": tokens.share(unknown)})
+        return f"; {self.tokenizer.size:,} different words{missing}"
 
 
-def _rows(folder: Path) -> CaptionedRows:
-    store = ImageStore.open(folder)
-    return CaptionedRows(ImageRows(store, np.arange(len(store))), CaptionStore.open(folder))
+class DeviceCaptions(DeviceImages):
+    """Captioned images on the device of the model."""
+
+    def __init__(self, part: CaptionedRows, device: torch.device, pad: int) -> None:
+        super().__init__(part.images, device)
+        self.part, self.make = part, CaptionBatches(part, pad, part.images.resident)
+
+    @cached_property
+    def texts(self) -> list[list[str]]:
+        """All captions of each image as texts."""
+        texts = _read_texts(self.part.captions.folder)
+        return [texts[row] for row in self.part.images.rows]
+
+    def batches(self, rows: Rows, size: int) -> Iterator[CaptionBatch]:
+        """Some of them, `size` at a time, each with the first of its captions."""
+        for number, some in enumerate(np.array_split(rows, max(1, -(-len(rows) // size)))):
+            yield self.make(some, (0, number)).to(self.labels.device)

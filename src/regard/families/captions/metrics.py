@@ -1,15 +1,24 @@
-"""Scores of captions against several references each: BLEU, CIDEr-D and ROUGE-L, as COCO's evaluation computes them.
+"""Scores of captions against several references each: BLEU, CIDEr-D and ROUGE-L, as COCO's evaluation computes them;
+and, on drawn scenes, whether a captioner looks at what it names.
 
-Texts are words separated by spaces (`data/captions/reading.py` makes them so). All scores are of the whole corpus, not
-means of BLEU over sentences.
+Texts are words separated by spaces (`data/captions.py` makes them so). All scores are of the whole corpus, not means of
+BLEU over sentences.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from regard.data.synthetic.shapes import Scene
+from regard.data.tokenizers.text import TextTokenizer
+
+SHOWN = ("bleu4", "cider")  # scores of the baselines
 ORDERS = 4  # n-grams of 1 to 4 words
 CIDER_SIGMA, CIDER_SCALE = 6.0, 10.0  # Vedantam et al. 2015, CIDEr-D
 ROUGE_BETA = 1.2
@@ -19,10 +28,23 @@ Grams = Counter[tuple[str, ...]]
 
 
 def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """BLEU-1 to 4 in percent, CIDEr-D and ROUGE-L."""
+    """BLEU-1 to 4 in percent, CIDEr-D, ROUGE-L, and the share of captions that equal a reference."""
     written, known = [text.split() for text in captions], [[text.split() for text in some] for some in references]
     scores = {f"bleu{order}": 100 * score for order, score in enumerate(bleu(written, known), 1)}
-    return scores | {"cider": cider_d(written, known), "rouge": rouge_l(written, known)}
+    exact = sum(text in some for text, some in zip(captions, references, strict=True)) / len(captions)
+    return scores | {"cider": cider_d(written, known), "rouge": rouge_l(written, known), "exact": exact}
+
+
+def baseline_scores(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, object]:
+    """The scores of the most frequent reference for every image, and of each caption for another image."""
+    ((constant, _),) = Counter(text for known in references for text in known).most_common(1)
+    half = len(texts) // 2
+    others = {"constant": [constant] * len(texts), "exchanged": [*texts[half:], *texts[:half]]}
+    values: dict[str, object] = {"constant caption": constant}
+    for name, captions in others.items():
+        scores = caption_scores(captions, references)
+        values |= {f"{name} {key}": scores[key] for key in SHOWN}
+    return values
 
 
 def bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
@@ -106,3 +128,64 @@ def _common_length(first: Words, second: Words) -> int:
         for at, other in enumerate(second, 1):
             before, row[at] = row[at], before + 1 if word == other else max(row[at], row[at - 1])
     return row[-1]
+
+
+class Looks:
+    """How much of the attention falls on a shape while it is named, and how much of the image the shape covers."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.masses: dict[str, list[float]] = {}
+        self.areas: list[float] = []
+
+    def add(
+        self,
+        drawn: Sequence[Scene],
+        captions: Sequence[tuple[str, Sequence[int]]],
+        seen: Iterable[tuple[dict[str, Float[np.ndarray, "H T L"]], list[float]]],
+    ) -> None:
+        """Measure the words that name shapes: size, colour and shape of every object that is in the scene.
+
+        Captions are texts with their token ids; for `seen` see `ImageCaptioner.forced`.
+        """
+        for scene, (text, ids), (layers, _) in zip(drawn, captions, seen, strict=True):
+            numbers = self.tokenizer.word_numbers(ids)
+            for thing, words in named_things(scene, text.split()):
+                places = [place for place, number in enumerate(numbers) if number in words]
+                assert scene.owners is not None
+                inside = scene.owners == thing + 1
+                self.areas.append(float(inside.mean()))
+                for name, weights in layers.items():
+                    mass = np.mean([mass_inside(weights[:, place].mean(axis=0), inside) for place in places])
+                    self.masses.setdefault(name, []).append(float(mass))
+
+    def scores(self) -> dict[str, object]:
+        """The mean mass of every layer, and how many times the mean area that is."""
+        if not self.areas:
+            return {}
+        area = float(np.mean(self.areas))
+        scores: dict[str, object] = {"named shapes": len(self.areas), "area of a named shape": area}
+        for name, masses in self.masses.items():
+            mass, key = float(np.mean(masses)), f"attention on it, {name}"
+            scores |= {key: mass, f"{key}, times its area": mass / max(area, 1e-9)}
+        return scores
+
+
+def named_things(scene: Scene, words: Sequence[str]) -> Iterator[tuple[int, range]]:
+    """The objects of a scene that words name, each with the places of its three words."""
+    left = [thing.words.split() for thing in scene.things]
+    for place in range(len(words) - 2):
+        name = list(words[place : place + 3])
+        if name in left:
+            number = left.index(name)
+            left[number] = []  # an object is named once
+            yield number, range(place, place + 3)
+
+
+def mass_inside(weights: Float[np.ndarray, L], inside: NDArray[np.bool_]) -> float:
+    """The weight of the cells of a square grid that falls on a part of the image, if it is spread evenly over cells."""
+    side = int(len(weights) ** 0.5)
+    rows, columns = (np.arange(size) * side // size for size in inside.shape)
+    cells = rows[:, None] * side + columns[None, :]
+    covered = np.bincount(cells[inside], minlength=len(weights)) / np.bincount(cells.ravel(), minlength=len(weights))
+    return float(weights @ covered)

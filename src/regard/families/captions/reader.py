@@ -1,4 +1,4 @@
-"""Reading images with captions: captioners, by the loss of every word."""
+"""Captioners as sparse autoencoders read them: images with captions, and the loss of every word."""
 
 from __future__ import annotations
 
@@ -8,24 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from PIL import Image
 from torch import Tensor
 
-from regard.data.batch import decoder_inputs, pad_rows
-from regard.data.captions import captioned_images
+from regard.families.captions.data import decoder_rows, open_examples
 from regard.families.captions.pipeline import ImageCaptioner
-from regard.families.images.reader import PixelReader
-from regard.look.reader import (
-    SCENES,
-    Example,
-    Source,
-    Units,
-    fed_tokens,
-    goes_by_steps,
-    side_of,
-    step_logits,
-    summed_loss,
-)
+from regard.look.image_reader import PixelReader
+from regard.look.reader import Example, Source, Units, fed_tokens, goes_by_steps, side_of, step_logits
+from regard.training.losses import cross_entropy
 
 
 class CaptionInputs(NamedTuple):
@@ -42,16 +31,19 @@ class CaptionReader(PixelReader[CaptionInputs]):
     to the image, others to the words."""
 
     columns: ClassVar = {"pixels": "|u1", "text": "<i4"}
+    pipeline: ImageCaptioner
 
     def __init__(self, pipeline: ImageCaptioner) -> None:
         super().__init__(pipeline)
-        self.pipeline, self.tokenizer, self.by_steps = pipeline, pipeline.tokenizer, goes_by_steps(pipeline.model)
+        self.tokenizer, self.by_steps = pipeline.tokenizer, goes_by_steps(pipeline.model)
 
     def examples(self, source: Source) -> Iterator[Example]:
-        for image, text in islice(self._captioned(source), source.count):
-            (encoded,) = self.tokenizer.encode([text])
+        size, count = self.shape[1], source.count
+        examples = open_examples(source.path, size=size, part=source.part, count=count, seed=source.seed)
+        for example in islice(examples, count):
+            (encoded,) = self.tokenizer.encode(example.captions[:1])
             if len(encoded.ids) <= source.block:
-                yield self.row(image), np.array(encoded.ids, dtype=np.int32)
+                yield self.row(example.image), np.array(encoded.ids, dtype=np.int32)
 
     def given(self, text: str) -> Example:
         """The image of a file with the model's own caption."""
@@ -59,16 +51,14 @@ class CaptionReader(PixelReader[CaptionInputs]):
         return self.row(text), np.array([*caption.ids, self.tokenizer.end], dtype=np.int32)
 
     def batch(self, examples: Sequence[Example]) -> CaptionInputs:
-        pad = self.tokenizer.pad
-        labels, mask = pad_rows([ids for _, ids in examples], pad)
-        texts = decoder_inputs(labels, mask, pad=pad, start=pad), labels, mask
-        return CaptionInputs(self.normalised(examples), *(each.to(self.device) for each in texts))
+        words = decoder_rows([ids for _, ids in examples], self.tokenizer.pad)
+        return CaptionInputs(self.normalised(examples), *(part.to(self.device) for part in words))
 
     def run(self, batch: CaptionInputs) -> object:
         return self._logits(batch, factored=True)
 
     def loss(self, batch: CaptionInputs) -> tuple[float, int]:
-        return summed_loss(self._logits(batch), batch.labels, batch.mask)
+        return float(cross_entropy(self._logits(batch), batch.labels, batch.mask)), int(batch.mask.sum())
 
     def real(self, batch: CaptionInputs, place: str) -> Bool[Tensor, "B T"] | None:
         return None if side_of(place) == "source" else batch.mask
@@ -85,13 +75,7 @@ class CaptionReader(PixelReader[CaptionInputs]):
     def output_names(self) -> Callable[[int], str]:
         return lambda number: self.tokenizer.shown([number])[0]
 
-    def _captioned(self, source: Source) -> Iterator[tuple[Image.Image, str]]:
-        if source.path == SCENES:
-            return ((image, scene.caption) for image, scene in self.scenes(source))
-        found = captioned_images(source.path, problems=[])
-        return ((each.image, each.captions[0]) for each in found)
-
-    def _logits(self, batch: CaptionInputs, *, factored: bool = False) -> object:
+    def _logits(self, batch: CaptionInputs, *, factored: bool = False) -> Any:
         model: Any = self.model
         if self.by_steps:
             return step_logits(model, model.start(batch.images), batch.inputs)

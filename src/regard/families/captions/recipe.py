@@ -1,4 +1,4 @@
-"""The recipe of task `captioning`."""
+"""The recipe of task `captioning`: where captioned images are, and how captions are learnt and measured."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from regard.training.recipe.sections import (
 class CaptionsSection(Config):
     """[data] of captioned images: a file of captions for each part, or `scenes`."""
 
+    count: ClassVar[int] = 0  # captioners learn from all images
+
     train: str
     valid: str = ""
     test: str = ""
@@ -46,7 +48,7 @@ class CaptionsSection(Config):
 
     def files(self, part: Part) -> tuple[str, str]:
         """The file of captions of a part and the place of its images; empty if there are none."""
-        return getattr(self, part), getattr(self, f"{part}_images")
+        return (SCENES, "") if self.built_in else (getattr(self, part), getattr(self, f"{part}_images"))
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

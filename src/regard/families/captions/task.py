@@ -1,120 +1,63 @@
-"""Captioning: texts about images, learnt by teacher forcing (Xu et al. 2015)."""
+"""Captioning: texts about images, learnt by teacher forcing (Xu et al. 2015), and the scores of written captions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.data.batch import CaptionBatch, ImageRowsBatch
-from regard.data.images.reading import Preprocessing
-from regard.data.loader import Loader, Place, Rows
-from regard.data.tokenizers.text import TextTokenizer
-from regard.families.captions.data import CaptionedRows, CaptionPreparation
-from regard.families.captions.metrics import caption_scores
+from regard.data.batch import CaptionBatch
+from regard.data.loader import Rows
+from regard.errors import DataError
+from regard.families.captions.data import (
+    CaptionBatches,
+    CaptionCorpus,
+    CaptionedRows,
+    DeviceCaptions,
+    open_examples,
+)
+from regard.families.captions.metrics import Looks, baseline_scores, caption_scores
 from regard.families.captions.model import Captioner, CaptionerConfig
-from regard.families.captions.pipeline import write_captions
-from regard.families.captions.recipe import CaptioningRecipe
+from regard.families.captions.pipeline import Caption, ImageCaptioner, write_captions
+from regard.families.captions.recipe import DECODED, CaptioningRecipe
+from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.translation.metrics import SAMPLES, Sample
-from regard.search.settings import SearchSettings
 from regard.training.hard_attention import DrawsLoss
-from regard.training.image_task import DeviceImages, no_validation_images
-from regard.training.initial_model import build_model, initial_folder, initial_tokenizer, planned_config, start_body
+from regard.training.image_task import ImageTask, initial_preprocessing
+from regard.training.initial_model import build_model, initial_tokenizer, planned_config, start_body
 from regard.training.losses import Loss, cross_entropy, doubly_stochastic
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, SupervisedTask, Values, loader_options
+from regard.training.task import Forward, SupervisedTask, Values
+
+AT_ONCE = 64  # images whose captions are evaluated together
 
 
-class CaptionEvaluation:
-    """Held-out images with their captions; `decoded` of them, evenly spread, are also described by the model."""
-
-    def __init__(
-        self,
-        texts: Sequence[Sequence[str]],
-        make: Callable[[Rows, Place], CaptionBatch],
-        read: Callable[[ImageRowsBatch], Float[Tensor, "B C H W"]],
-        tokenizer: TextTokenizer,
-        *,
-        decoding: SearchSettings,
-        decoded: int,
-        batch: int,
-        device: torch.device,
-    ) -> None:
-        self.texts, self.make, self.read, self.tokenizer = texts, make, read, tokenizer
-        self.decoding, self.batch, self.device = decoding.replace(n_best=1), batch, device
-        self.decoded = np.linspace(0, len(texts), min(decoded, len(texts)), endpoint=False).astype(np.int64)
-        self.samples: list[Sample] = []  # captions of the last call, of the same images each time
-
-    def __call__(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        """All metrics of a model in evaluation mode; `poll` is called between batches and may raise."""
-        values = {"loss": self._loss(model, poll)}
-        return values | self._scores(model, poll) if len(self.decoded) else values
-
-    @torch.inference_mode()
-    def _loss(self, model: nn.Module, poll: Poll) -> float:
-        total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
-        for batch in self._batches(np.arange(len(self.texts))):
-            poll()
-            logits, _ = model(self.read(batch), batch.inputs, batch.labels_mask, factored=True)
-            total += cross_entropy(logits, batch.labels, batch.labels_mask)
-            tokens += batch.tokens
-        return total.item() / tokens
-
-    def _scores(self, model: nn.Module, poll: Poll) -> dict[str, float]:
-        found: list[str] = []
-        for batch in self._batches(self.decoded):
-            poll()
-            hypotheses = write_captions(model, self.read(batch), self.decoding, self.tokenizer)
-            found += [self.tokenizer.decode(best[0].tokens) for best in hypotheses]
-        references = [self.texts[row] for row in self.decoded]
-        self.samples = _samples(found, references)
-        scores = caption_scores(found, references)
-        right = sum(text in known for text, known in zip(found, references, strict=True))
-        return {"bleu4": scores["bleu4"], "cider": scores["cider"], "exact": right / len(found)}
-
-    def _batches(self, rows: Rows) -> Iterator[CaptionBatch]:
-        for number, some in enumerate(np.array_split(rows, max(1, -(-len(rows) // self.batch)))):
-            yield self.make(some, (0, number)).to(self.device)
-
-
-def _samples(found: Sequence[str], references: Sequence[Sequence[str]]) -> list[Sample]:
-    """A few evenly spread captions, each beside a reference."""
-    chosen = range(0, len(found), max(1, math.ceil(len(found) / SAMPLES)))
-    return [Sample(source=f"image {i}", target=references[i][0], output=found[i]) for i in chosen]
-
-
-class CaptioningTask(SupervisedTask[CaptionBatch]):
+class CaptioningTask(ImageTask[CaptionBatch], SupervisedTask[CaptionBatch]):
     """Images with one or several captions each."""
 
     recipe: CaptioningRecipe
+    corpus: CaptionCorpus
 
     @classmethod
-    def prepare(cls, recipe: CaptioningRecipe, folder: Path, poll: Poll) -> None:
-        """Decode the images to the size of the model, learn the vocabulary and encode the captions."""
-        _preparation(recipe).prepare(folder, poll)
+    def images(cls, recipe: CaptioningRecipe) -> CaptionCorpus:
+        config, init = planned_config(recipe.model, CaptionerConfig), recipe.model.init
+        size, channels = config.image_size, config.channels
+        given, tokenizer = initial_preprocessing(init, size, channels), initial_tokenizer(init) if init else None
+        return CaptionCorpus(recipe.data, size, channels, recipe.seed, given, recipe.tokenizer, tokenizer)
 
     def __init__(self, recipe: CaptioningRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device, training = recipe, device, recipe.training
-        self.config = planned_config(recipe.model, CaptionerConfig)
-        self.corpus = _preparation(recipe).open(folder)
-        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
-        if training.validate_every and not len(self.corpus.valid):
-            raise no_validation_images()
-        self.train = DeviceImages(self.corpus.train.images, device)
-        self.valid = self._evaluation(self.corpus.valid, training.validate_images)
-        make = self.corpus.train.batches(
-            recipe.augmentation, recipe.seed, each=training.captions, round_lengths=training.round_lengths, pad=self.pad
-        )
-        self.loader = Loader(self._plan, make, **loader_options(training, device))
+        super().__init__(recipe, folder, device)
+        training, config = recipe.training, planned_config(recipe.model, CaptionerConfig)
         self.factored = training.factored(device.type)
+        self._samples: Sequence[Sample] = []
         self.draws: DrawsLoss | None = None
-        if self.config.attention == "hard" and self.config.estimator == "reinforce":
+        if config.attention == "hard" and config.estimator == "reinforce":
             self.divisible = False  # every process would have a baseline of its own
             self.draws = DrawsLoss(
                 self.carried, device, reward=training.draw_reward, entropy=training.draw_entropy
@@ -130,8 +73,15 @@ class CaptioningTask(SupervisedTask[CaptionBatch]):
         """The baseline of drawn attention, if the model draws."""
         return {}
 
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.corpus.train.images.plan(self.recipe.training.batch, self.recipe.seed, epoch)
+    def maker(self) -> CaptionBatches:
+        part, recipe, training = self.corpus.train, self.recipe, self.recipe.training
+        return CaptionBatches(
+            part, self.pad, part.images.resident, recipe.augmentation, recipe.seed, training.captions,
+            training.round_lengths, draws=True,
+        )  # fmt: skip
+
+    def placed(self, part: CaptionedRows) -> DeviceCaptions:
+        return DeviceCaptions(part, self.device, self.pad)
 
     def build(self) -> nn.Module:
         """A new model with the vocabulary of the captions, or one with the weights that the recipe starts from."""
@@ -158,48 +108,82 @@ class CaptioningTask(SupervisedTask[CaptionBatch]):
         return Loss(total, mask.sum())
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """Loss and, of some images, BLEU-4, CIDEr-D and the share of captions that equal a reference."""
-        return self.valid(model, poll)
+        """Loss and, of some images evenly spread, the scores of their captions."""
+        values = {"loss": self._loss(model, self.valid, poll)}
+        count, all_images = self.recipe.training.validate_images, len(self.valid)
+        chosen = np.linspace(0, all_images, min(count, all_images), endpoint=False).astype(np.int64)
+        if not len(chosen):
+            return values
+        captions, references = self._written(model, self.valid, chosen, poll)
+        self._samples = _spread_samples(captions, references)
+        return values | _scores(captions, references)
 
     def samples(self) -> Sequence[Sample]:
-        """Some of the captions that were measured."""
-        return self.valid.samples
+        """Some of the captions of the last validation, of the same images each time."""
+        return self._samples
 
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on all test images; empty if the recipe has none."""
-        rows = self.corpus.test
-        return self._evaluation(rows, len(rows))(model, poll) if len(rows) else {}
+    def measured(self, model: nn.Module, images: DeviceCaptions, poll: Poll) -> Values:
+        """Loss and scores, both of all images."""
+        values = {"loss": self._loss(model, images, poll)}
+        return values | _scores(*self._written(model, images, np.arange(len(images)), poll))
+
+    @torch.inference_mode()
+    def _loss(self, model: nn.Module, images: DeviceCaptions, poll: Poll) -> float:
+        total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
+        for batch in images.batches(np.arange(len(images)), self.recipe.training.batch):
+            poll()
+            logits, _ = model(self.read(batch, images), batch.inputs, batch.labels_mask, factored=True)
+            total += cross_entropy(logits, batch.labels, batch.labels_mask)
+            tokens += batch.tokens
+        return total.item() / tokens
+
+    def _written(
+        self, model: nn.Module, images: DeviceCaptions, rows: Rows, poll: Poll
+    ) -> tuple[list[str], list[list[str]]]:
+        """The captions that a model writes to some images, and the references."""
+        settings, tokenizer = self.recipe.decoding.replace(n_best=1), self.corpus.tokenizer
+        captions: list[str] = []
+        for batch in images.batches(rows, self.recipe.training.batch):
+            poll()
+            hypotheses = write_captions(model, self.read(batch, images), settings, tokenizer)
+            captions += [tokenizer.decode(best[0].tokens) for best in hypotheses]
+        return captions, [images.texts[row] for row in rows]
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer and the preprocessing beside the weights."""
         self.corpus.tokenizer.save(folder)
-        self.corpus.preprocessing.save(folder)
-
-    def _evaluation(self, rows: CaptionedRows, decoded: int) -> CaptionEvaluation:
-        images = DeviceImages(rows.images, self.device)
-        return CaptionEvaluation(
-            rows.texts(),
-            rows.first_captions(self.pad),
-            self._reader(images),
-            self.corpus.tokenizer,
-            decoding=self.recipe.decoding,
-            decoded=decoded,
-            batch=self.recipe.training.batch,
-            device=self.device,
-        )
-
-    def _reader(self, images: DeviceImages) -> Callable[[ImageRowsBatch], Float[Tensor, "B C H W"]]:
-        return lambda batch: self.corpus.preprocessing.normalise(images.pixels(batch))
+        super().save(folder)
 
 
-def _preparation(recipe: CaptioningRecipe) -> CaptionPreparation:
-    config, init = planned_config(recipe.model, CaptionerConfig), recipe.model.init
-    return CaptionPreparation(
-        recipe.data,
-        recipe.tokenizer,
-        config.image_size,
-        config.channels,
-        recipe.seed,
-        initial_tokenizer(init) if init else None,
-        Preprocessing.load(initial_folder(init), config.image_size, config.channels) if init else None,
-    )
+def _scores(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Values:
+    """The scores that training measures."""
+    scores = caption_scores(captions, references)
+    return {metric.name: scores[metric.name] for metric in DECODED}
+
+
+def _spread_samples(captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Sample]:
+    """A few evenly spread captions, each beside a reference."""
+    chosen = range(0, len(captions), max(1, math.ceil(len(captions) / SAMPLES)))
+    return [Sample(source=f"image {i}", target=references[i][0], output=captions[i]) for i in chosen]
+
+
+def evaluate_captions(captioner: ImageCaptioner, data: str, options: EvaluationOptions) -> Evaluation:
+    """BLEU-1 to 4, CIDEr-D, ROUGE-L and exact captions; the same of a constant caption and of exchanged images."""
+    unread, size = list[str](), captioner.preprocessing.size[0]
+    settings = captioner.settings.replace(n_best=1, **({} if options.beam is None else {"beam": options.beam}))
+    captions, references, looks = list[Caption](), list[list[str]](), Looks(captioner.tokenizer)
+    examples = open_examples(data, size=size, part="test", count=options.count, seed=options.seed, problems=unread)
+    while some := list(islice(examples, AT_ONCE)):
+        pixels = torch.from_numpy(np.stack([captioner.pixels(example.image) for example in some]))
+        written = captioner.describe(pixels, settings)
+        captions += written
+        references += [example.captions for example in some]
+        drawn = [example.scene for example in some if example.scene is not None]
+        if drawn and captioner.looks:
+            said = [(caption.text, caption.ids) for caption in written]
+            looks.add(drawn, said, captioner.forced(pixels, [ids for _, ids in said]))
+    if not captions:
+        raise DataError(f"{data} has no captioned image that can be read")
+    texts = [caption.text for caption in captions]
+    scores: dict[str, object] = {"images": len(texts), **caption_scores(texts, references)}
+    return Evaluation(scores | looks.scores() | baseline_scores(texts, references), unread)

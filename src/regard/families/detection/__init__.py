@@ -19,7 +19,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.detect("image.png")[0].objects)'},
             input=IMAGE,
             view="view.inspect_detector",
-            evaluate="evaluate.evaluate_detector",
+            evaluate="task.evaluate_detector",
             evaluate_options=("output",),
             reader="reader.BoxReader",
         ),

@@ -1,6 +1,6 @@
 """Boxes of objects in images: COCO's JSON and Pascal VOC's XML, read and checked.
 
-A box without area, or outside of its image, is refused with the name of its file: it would turn a loss into NaN.
+A box without area, or outside of its image, is rejected with the name of its file: it would turn a loss into NaN.
 """
 
 from __future__ import annotations
@@ -24,44 +24,12 @@ from regard.data.formats.archives import ARCHIVES
 from regard.data.images.reading import SUFFIXES, read_image
 from regard.errors import DataError
 
-Corners = tuple[float, float, float, float]  # x1, y1, x2, y2
-ON_THEIR_SIDE = {5: (False, False), 6: (True, False), 7: (True, True), 8: (False, True)}  # are x and y counted back?
-
-
-def upright(corners: Corners, orientation: int, size: tuple[int, int]) -> Corners:
-    """A box of the stored pixels in the upright image of this size."""
-    back_x, back_y = ON_THEIR_SIDE[orientation]
-    (y1, x1, y2, x2), (width, height) = corners, size
-    x1, x2 = (width - x2, width - x1) if back_x else (x1, x2)
-    y1, y2 = (height - y2, height - y1) if back_y else (y1, y2)
-    return x1, y1, x2, y2
-
-
-def annotated_side(file: bytes, image: Image.Image, annotated: tuple[int, int] | None) -> int | None:
-    """The orientation of a stored image whose pixels were annotated as they are stored; None for an upright one.
-
-    `image` is upright, and `annotated` the width and height that the annotations name, if they do. Another size is an
-    error, because the boxes are then those of another image.
-    """
-    if annotated is None or annotated == image.size:
-        return None
-    if annotated == image.size[::-1] and (turn := _orientation(file)) in ON_THEIR_SIDE:
-        return turn
-    (width, height), (there_x, there_y) = annotated, image.size
-    raise DataError(
-        f"is annotated as {width} x {height} pixels but has {there_x} x {there_y}, so its boxes do not fit it"
-    )
-
-
-def _orientation(file: bytes) -> int:
-    with Image.open(io.BytesIO(file)) as image:
-        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-
-
+ROTATED = {5: (False, False), 6: (True, False), 7: (True, True), 8: (False, True)}  # EXIF: are x and y counted back?
 ROUNDING = 1.0  # pixels by which a box may exceed its image; it is cut off there
 FORMATS = "COCO's JSON, or a folder of Pascal VOC (Annotations/*.xml, JPEGImages) or a list of its ImageSets (.txt)"
 
-BoxArray = NDArray[np.float32]  # x1, y1, x2, y2 in pixels
+Corners = tuple[float, float, float, float]  # x1, y1, x2, y2
+Size = tuple[int, int]  # width and height
 Fetch = Callable[[str], bytes]
 
 
@@ -74,23 +42,29 @@ class Box(NamedTuple):
 
 
 class Annotated(NamedTuple):
-    """The file of an image, its number in the annotations, its boxes, and its width and height if they are named."""
+    """The file of an image, its boxes, and the width and height that the annotations name, if they do."""
 
     file: str
-    number: int
-    boxes: tuple[Box, ...]
-    size: tuple[int, int] | None = None
+    boxes: Sequence[Box]
+    size: Size | None = None
+
+
+class TrueBoxes(NamedTuple):
+    """The boxes of an image: x1, y1, x2, y2 in pixels [N 4], classes from 0 on, and which are ignored.
+
+    Ignored boxes, COCO's crowds and VOC's difficult objects, are left out of training and of scores.
+    """
+
+    boxes: NDArray[np.floating]
+    labels: NDArray[np.integer]
+    ignored: NDArray[np.bool_]
 
 
 class RegionExample(NamedTuple):
     """A decoded image with checked boxes."""
 
-    file: str
-    number: int
     image: Image.Image
-    boxes: BoxArray  # [N 4]
-    labels: NDArray[np.int64]  # classes from 0 on
-    ignored: NDArray[np.bool_]
+    truth: TrueBoxes
 
 
 @dataclass(frozen=True)
@@ -99,67 +73,74 @@ class RegionFiles:
 
     path: Path
     names: tuple[str, ...]
-    numbers: tuple[int, ...]  # of the classes in the annotations
     images: Sequence[Annotated]
     fetch: Fetch
 
     def examples(self, skipped: list[str] | None = None) -> Iterator[RegionExample]:
         """Every image with its boxes. What is wrong with one is an error, or is added to `skipped` and left out."""
-        for each in self.images:
+
+        def reject(problem: str) -> None:
+            if skipped is None:
+                raise DataError(f"{problem}; repair it, or leave such ones out with data.skip_bad = true")
+            skipped.append(problem)
+
+        for annotated in self.images:
             try:
-                image, boxes = self._read(each)
+                image, boxes = self._read(annotated)
             except DataError as error:
-                _refuse(str(error), skipped)
+                reject(str(error))
                 continue
             good = []
             for number, box in enumerate(boxes, start=1):
                 if problem := _problem(box.corners, image.size):
-                    _refuse(f"{self.path}: {each.file}: box {number} of {len(each.boxes)} {problem}", skipped)
+                    reject(f"{self.path}: {annotated.file}: box {number} of {len(boxes)} {problem}")
                 else:
                     good.append(box)
-            limits = (*image.size, *image.size)
-            corners = [
-                [min(max(side, 0.0), most) for side, most in zip(box.corners, limits, strict=True)] for box in good
-            ]
-            yield RegionExample(
-                each.file,
-                each.number,
-                image,
-                np.array(corners, dtype=np.float32).reshape(-1, 4),
-                np.array([box.label for box in good], dtype=np.int64),
-                np.array([box.ignored for box in good], dtype=bool),
-            )
+            corners = np.array([box.corners for box in good]).reshape(-1, 4).clip(0, image.size * 2)
+            labels = np.array([box.label for box in good], dtype=np.int64)
+            ignored = np.array([box.ignored for box in good], dtype=bool)
+            yield RegionExample(image, TrueBoxes(corners.astype(np.float32), labels, ignored))
 
     def _read(self, annotated: Annotated) -> tuple[Image.Image, Sequence[Box]]:
-        """An image and its boxes, both upright."""
+        """An image and its boxes, both upright.
+
+        Some annotations are of the pixels as they are stored, which their size shows if the image is on its side.
+        """
         data, name = self.fetch(annotated.file), f"{self.path}: {annotated.file}"
         image = read_image(data, name)
-        try:
-            side = annotated_side(data, image, annotated.size)
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from None
-        if side is None:
+        if annotated.size in (None, image.size):
             return image, annotated.boxes
-        return image, [box._replace(corners=upright(box.corners, side, image.size)) for box in annotated.boxes]
+        if annotated.size == image.size[::-1] and (turn := _orientation(data)) in ROTATED:
+            return image, [box._replace(corners=_upright(box.corners, turn, image.size)) for box in annotated.boxes]
+        named, real = (f"{width} x {height}" for width, height in (annotated.size, image.size))
+        raise DataError(f"{name}: is annotated as {named} pixels but has {real}, so its boxes do not fit it")
 
 
-def _refuse(problem: str, skipped: list[str] | None) -> None:
-    if skipped is None:
-        raise DataError(f"{problem}; mend it, or leave such ones out with data.skip_bad = true")
-    skipped.append(problem)
+def _orientation(file: bytes) -> int:
+    with Image.open(io.BytesIO(file)) as image:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
 
 
-def _problem(corners: Sequence[float], size: tuple[int, int]) -> str:
-    """What is wrong with a box, or nothing."""
+def _upright(corners: Corners, orientation: int, size: Size) -> Corners:
+    """A box of the stored pixels in the upright image of this size."""
+    back_x, back_y = ROTATED[orientation]
+    (y1, x1, y2, x2), (width, height) = corners, size
+    x1, x2 = (width - x2, width - x1) if back_x else (x1, x2)
+    y1, y2 = (height - y2, height - y1) if back_y else (y1, y2)
+    return x1, y1, x2, y2
+
+
+def _problem(corners: Corners, size: Size) -> str:
+    """What is wrong with a box; empty if nothing is."""
     x1, y1, x2, y2 = corners
+    width, height = size
     shown = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
     if not all(map(math.isfinite, corners)):
-        return f"is {shown}, which are no finite numbers"
-    width, height = size
-    inside = min(x2, width) - max(x1, 0), min(y2, height) - max(y1, 0)
+        return f"is {shown}, which are not finite numbers"
     if x2 <= x1 or y2 <= y1:
         return f"is {shown}, which has no area"
-    if min(x1, y1) < -ROUNDING or x2 > width + ROUNDING or y2 > height + ROUNDING or min(inside) <= 0:
+    exceeds = min(x1, y1) < -ROUNDING or x2 > width + ROUNDING or y2 > height + ROUNDING
+    if exceeds or x1 >= width or y1 >= height or min(x2, y2) <= 0:
         return f"is {shown}, outside of the image of {width} x {height} pixels"
     return ""
 
@@ -167,7 +148,7 @@ def _problem(corners: Sequence[float], size: tuple[int, int]) -> str:
 def open_regions(path: str | Path, images: str | Path = "", names: Sequence[str] = ()) -> RegionFiles:
     """The annotated images of a path. `images` is the folder or tar archive of COCO's images, if it is not found.
 
-    `names` are the classes that other files of the same data have; a class that is not among them is refused.
+    `names` are the classes that other files of the same data have; a class that is not among them is rejected.
     """
     path = Path(path)
     if not path.exists():
@@ -176,7 +157,7 @@ def open_regions(path: str | Path, images: str | Path = "", names: Sequence[str]
         return _voc(path, tuple(names))
     if path.suffix.lower() == ".json":
         return _coco(path, Path(images) if images else _images_of(path), tuple(names))
-    raise DataError(f"{path} is no annotation file that is known; expected {FORMATS}")
+    raise DataError(f"{path} is not a known annotation file; expected {FORMATS}")
 
 
 # COCO
@@ -185,42 +166,35 @@ def open_regions(path: str | Path, images: str | Path = "", names: Sequence[str]
 def _coco(path: Path, images: Path, names: tuple[str, ...]) -> RegionFiles:
     try:
         data = json.loads(path.read_bytes())
-        categories = sorted((int(each["id"]), str(each["name"])) for each in data["categories"])
-        files = {int(each["id"]): str(each["file_name"]) for each in data["images"]}
-        sizes = {int(each["id"]): _size(each.get("width"), each.get("height")) for each in data["images"]}
-        annotations = [_coco_box(each) for each in data["annotations"]]
+        categories = dict(sorted((int(entry["id"]), str(entry["name"])) for entry in data["categories"]))
+        files = {int(entry["id"]): (str(entry["file_name"]), _size(entry.get)) for entry in data["images"]}
+        annotations = [_coco_box(entry) for entry in data["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} is not in COCO's form ({error!r:.60}); expected images, annotations with bbox, and categories"
         ) from None
-    found = tuple(name for _, name in categories)
-    names = names or found
-    place = {number: _known(name, names, path) for number, name in categories}
+    names = names or tuple(categories.values())
+    labels = {number: _label(name, names, path) for number, name in categories.items()}
     boxes: dict[int, list[Box]] = {number: [] for number in files}
     for image, category, corners, ignored in annotations:
-        if image not in boxes or category not in place:
+        if image not in boxes or category not in labels:
             missing = f"image {image}" if image not in boxes else f"category {category}"
             raise DataError(f"{path}: an annotation is of {missing}, which the file does not list")
-        boxes[image].append(Box(corners, place[category], ignored))
-    numbers = {name: number for number, name in categories}
-    return RegionFiles(
-        path,
-        names,
-        tuple(numbers.get(name, -1) for name in names),
-        [Annotated(file, number, tuple(boxes[number]), sizes[number]) for number, file in sorted(files.items())],
-        fetcher(images),
-    )
+        boxes[image].append(Box(corners, labels[category], ignored))
+    annotated = [Annotated(file, boxes[number], size) for number, (file, size) in sorted(files.items())]
+    return RegionFiles(path, names, annotated, fetcher(images))
 
 
-def _coco_box(each: dict[str, Any]) -> tuple[int, int, Corners, bool]:
-    x, y, width, height = map(float, each["bbox"])
-    return int(each["image_id"]), int(each["category_id"]), (x, y, x + width, y + height), bool(each.get("iscrowd", 0))
+def _coco_box(entry: dict[str, Any]) -> tuple[int, int, Corners, bool]:
+    x, y, width, height = map(float, entry["bbox"])
+    corners = x, y, x + width, y + height
+    return int(entry["image_id"]), int(entry["category_id"]), corners, bool(entry.get("iscrowd", 0))
 
 
-def _size(width: Any, height: Any) -> tuple[int, int] | None:
+def _size(value: Callable[[str], Any]) -> Size | None:
     """The width and height of an image; None where a file leaves them out, or has zeros in their place."""
-    found = int(width or 0), int(height or 0)
-    return found if all(found) else None
+    width, height = int(value("width") or 0), int(value("height") or 0)
+    return (width, height) if width and height else None
 
 
 def _images_of(path: Path) -> Path:
@@ -281,12 +255,8 @@ def _read(path: Path) -> bytes:
 def _voc(path: Path, names: tuple[str, ...]) -> RegionFiles:
     root = path if path.is_dir() else path.parents[2] if len(path.parents) > 2 else path.parent
     folder = root / "Annotations"
-    stems = (
-        [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.split()]
-        if path.is_file()
-        else []
-    )
-    files = [folder / f"{stem}.xml" for stem in stems] or sorted(folder.glob("*.xml"))
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    files = [folder / f"{line.split()[0]}.xml" for line in lines if line.split()] or sorted(folder.glob("*.xml"))
     if not files:
         raise DataError(f"{path} has no annotations; expected {FORMATS}")
     if (missing := next((file for file in files if not file.is_file()), None)) is not None:
@@ -294,34 +264,34 @@ def _voc(path: Path, names: tuple[str, ...]) -> RegionFiles:
     read = [_voc_file(file) for file in files]
     names = names or tuple(sorted({name for _, boxes, _ in read for name, _, _ in boxes}))
     images = [
-        Annotated(
-            image, number, tuple(Box(corners, _known(name, names, file), hard) for name, corners, hard in boxes), size
-        )
-        for number, (file, (image, boxes, size)) in enumerate(zip(files, read, strict=True), start=1)
+        Annotated(image, [Box(corners, _label(name, names, file), hard) for name, corners, hard in boxes], size)
+        for file, (image, boxes, size) in zip(files, read, strict=True)
     ]
-    return RegionFiles(path, names, tuple(range(1, len(names) + 1)), images, fetcher(root / "JPEGImages"))
+    return RegionFiles(path, names, images, fetcher(root / "JPEGImages"))
 
 
-def _voc_file(path: Path) -> tuple[str, list[tuple[str, Corners, bool]], tuple[int, int] | None]:
-    """The image of an annotation, names, boxes and whether they are difficult, and its size. VOC counts pixels from
-    1."""
+def _voc_file(path: Path) -> tuple[str, list[tuple[str, Corners, bool]], Size | None]:
+    """The image of an annotation, its boxes with names and whether they are difficult, and its size.
+
+    VOC counts pixels from 1.
+    """
     try:
         root = etree.parse(str(path), etree.XMLParser(resolve_entities=False, no_network=True)).getroot()
         image = (root.findtext("filename") or path.stem).strip()
-        size, boxes = _size(root.findtext("size/width"), root.findtext("size/height")), []
-        for each in root.iterfind("object"):
-            x1, y1, x2, y2 = (float(each.find("bndbox").findtext(side)) for side in ("xmin", "ymin", "xmax", "ymax"))
-            if not (name := (each.findtext("name") or "").strip()):
+        size, boxes = _size(lambda side: root.findtext(f"size/{side}")), []
+        for element in root.iterfind("object"):
+            x1, y1, x2, y2 = (float(element.findtext(f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax"))
+            if not (name := (element.findtext("name") or "").strip()):
                 raise ValueError("an object has no name")
-            boxes.append((name, (x1 - 1, y1 - 1, x2, y2), each.findtext("difficult") == "1"))
-    except (OSError, etree.XMLSyntaxError, AttributeError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is no annotation of Pascal VOC ({error!r:.80})") from None
+            boxes.append((name, (x1 - 1, y1 - 1, x2, y2), element.findtext("difficult") == "1"))
+    except (OSError, etree.XMLSyntaxError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is not an annotation of Pascal VOC ({error!r:.80})") from None
     if root.tag != "annotation":
-        raise DataError(f"{path} is no annotation of Pascal VOC: its root is <{root.tag}>")
+        raise DataError(f"{path} is not an annotation of Pascal VOC: its root is <{root.tag}>")
     return image if PurePosixPath(image).suffix.lower() in SUFFIXES else f"{path.stem}.jpg", boxes, size
 
 
-def _known(name: str, names: Sequence[str], path: Path) -> int:
+def _label(name: str, names: Sequence[str], path: Path) -> int:
     if name not in names:
         raise DataError(f"{path} has the class {name!r}; the classes are {', '.join(names)}")
-    return tuple(names).index(name)
+    return names.index(name)

@@ -1,4 +1,5 @@
-"""Average precision of detected boxes by pycocotools: IoU .50 to .95, 101 recalls, 100 boxes an image."""
+"""Scores of detected boxes: average precision by pycocotools (IoU .50 to .95, 101 recalls, 100 boxes an image), and what
+kinds of mistakes there are (Hoiem et al. 2012)."""
 
 from __future__ import annotations
 
@@ -6,14 +7,30 @@ import io
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.families.detection.data import FoundBoxes, TrueBoxes
+from regard.families.detection.annotations import TrueBoxes
+
+RECALLS = np.linspace(0.0, 1.0, 101)
+LEAST = 0.5  # score of the boxes whose kinds are counted
+RIGHT, NEAR = 0.5, 0.1  # IoU of a right box, and of one in the wrong place
+MISSED, IGNORED = "missed", "ignored"
 
 Array = NDArray[np.float64]
+
+
+class FoundBoxes(NamedTuple):
+    """Detections in an image: corners [N 4], classes and scores."""
+
+    boxes: NDArray[np.floating]
+    labels: NDArray[np.integer]
+    scores: NDArray[np.floating]
+
+
+Pair = tuple[TrueBoxes, FoundBoxes]  # of one image
 
 
 @dataclass(frozen=True)
@@ -39,12 +56,17 @@ class AveragePrecision:
         return self._mean(5)
 
     @property
+    def curves(self) -> dict[str, Array]:
+        """The precision of every class that occurs at 101 recalls, at an IoU of .50."""
+        return {name: table[0] for name, table in self.precisions.items()}
+
+    @property
     def ap50_by_class(self) -> dict[str, float]:
         """AP50 of every class that occurs."""
-        return {name: float(table[0].mean()) for name, table in self.precisions.items()}
+        return {name: float(curve.mean()) for name, curve in self.curves.items()}
 
 
-def average_precision(pairs: Iterable[tuple[TrueBoxes, FoundBoxes]], names: Sequence[str]) -> AveragePrecision:
+def average_precision(pairs: Iterable[Pair], names: Sequence[str]) -> AveragePrecision:
     """The average precision of detections in images whose true boxes are known. Ignored boxes are COCO's crowds."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
@@ -92,3 +114,42 @@ def _rows(boxes: NDArray[np.floating], **columns: NDArray[Any]) -> list[dict[str
     sizes = _sizes(boxes)
     columns |= {"bbox": sizes, "area": sizes[:, 2:].prod(axis=1)}
     return [dict(zip(columns, row, strict=True)) for row in zip(*map(np.ndarray.tolist, columns.values()), strict=True)]
+
+
+def error_kinds(pairs: Sequence[Pair], least: float = LEAST) -> dict[str, int]:
+    """Found boxes of at least this score by what they are (Hoiem et al. 2012), and how many objects were missed.
+
+    A box is right if its IoU with a free object of its class is at least .5. Otherwise it is there twice, of another
+    class, in the wrong place (IoU of .1 or more with an object of its class), or on the background. A box that only
+    fits an object that is left out of scores is left out too.
+    """
+    counts = dict.fromkeys(("right", "twice", "another class", "wrong place", "background", MISSED), 0)
+    for truth, found in pairs:
+        free = ~truth.ignored
+        chosen = np.flatnonzero(found.scores >= least)
+        for number in chosen[np.argsort(-found.scores[chosen], kind="stable")]:
+            own = overlap(found.boxes[number : number + 1], truth.boxes, truth.ignored)[0]
+            kind, place = _kind(own, truth, int(found.labels[number]), free)
+            if kind == IGNORED:
+                continue
+            counts[kind] += 1
+            if kind == "right":
+                free[place] = False
+        counts[MISSED] += int(free.sum())
+    return counts
+
+
+def _kind(own: NDArray[np.float64], truth: TrueBoxes, label: int, free: NDArray[np.bool_]) -> tuple[str, int]:
+    """What a found box is, by its overlaps with the true ones, and the true box it overlaps most among those."""
+    same, counted = truth.labels == label, ~truth.ignored
+    for kind, allowed, needed in (
+        ("right", same & free, RIGHT),
+        (IGNORED, same & truth.ignored, RIGHT),
+        ("twice", same & counted, RIGHT),
+        ("another class", ~same & counted, RIGHT),
+        ("wrong place", same & counted, NEAR),
+    ):
+        overlaps = np.where(allowed, own, 0.0)
+        if len(own) and overlaps.max() >= needed:
+            return kind, int(overlaps.argmax())
+    return "background", -1

@@ -187,7 +187,6 @@ class Detections(NamedTuple):
     boxes: Float[Tensor, "B D 4"]
     scores: Float[Tensor, "B D"]
     labels: Int[Tensor, "B D"]  # classes from 0 on
-    regions: Int[Tensor, "B D"]  # the number of the proposal of each
 
 
 class RegionHead(nn.Module):
@@ -233,9 +232,7 @@ class RegionHead(nn.Module):
         kept = suppress(boxes, counted.sum(dim=-1).flatten(), c.nms).view_as(scores)
         best, numbers = scores.masked_fill(~kept, 0.0).flatten(1).topk(min(c.most, classes * regions), dim=1)
         labels = torch.where(best > 0, numbers // regions, -1)
-        return Detections(
-            rows_at(boxes.view(len(best), -1, 4), numbers), best, labels, order.flatten(1).gather(1, numbers)
-        )
+        return Detections(rows_at(boxes.view(len(best), -1, 4), numbers), best, labels)
 
     @torch.no_grad()
     def sampled(self, proposals: Proposals, truth: Truth) -> "SampledRegions":

@@ -27,27 +27,13 @@ def area(boxes: Boxes) -> Float[Tensor, "*B N"]:
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1)
 
 
-def _overlap(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> tuple[Tensor, Tensor]:
-    """Intersection and union of every pair, [*B N M]."""
+def iou(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> Float[Tensor, "*B N M"]:
+    """Intersection over union of every pair; 0 where both boxes are empty."""
     low = torch.maximum(first[..., :, None, :2], second[..., None, :, :2])
     high = torch.minimum(first[..., :, None, 2:], second[..., None, :, 2:])
     both = (high - low).clamp(min=0).prod(dim=-1)
-    return both, area(first)[..., :, None] + area(second)[..., None, :] - both
-
-
-def iou(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> Float[Tensor, "*B N M"]:
-    """Intersection over union of every pair; 0 where both boxes are empty."""
-    both, either = _overlap(first, second)
+    either = area(first)[..., :, None] + area(second)[..., None, :] - both
     return torch.where(either > 0, both / either.clamp(min=torch.finfo(either.dtype).tiny), 0.0)
-
-
-def generalised_iou(first: Float[Tensor, "*B N 4"], second: Float[Tensor, "*B M 4"]) -> Float[Tensor, "*B N M"]:
-    """IoU minus the share of the smallest enclosing box that neither box covers (Rezatofighi et al. 2019)."""
-    both, either = _overlap(first, second)
-    low = torch.minimum(first[..., :, None, :2], second[..., None, :, :2])
-    high = torch.maximum(first[..., :, None, 2:], second[..., None, :, 2:])
-    around = (high - low).clamp(min=0).prod(dim=-1)
-    return both / either - (around - either) / around
 
 
 def encode(truth: Boxes, anchors: Boxes, weights: Weights) -> Boxes:
@@ -139,20 +125,6 @@ def suppress(boxes: Float[Tensor, "P N 4"], counts: Int[Tensor, "P"], threshold:
             keep[:, :most] = kept
             return keep
         kept = again
-
-
-def nms(
-    boxes: Float[Tensor, "N 4"], scores: Float[Tensor, "N"], classes: Int[Tensor, "N"], threshold: float
-) -> Int[Tensor, "K"]:
-    """The numbers of the boxes that are kept, best first; boxes of different classes do not suppress each other."""
-    order = scores.argsort(descending=True, stable=True)
-    found, place = classes.unique(return_inverse=True)
-    belongs = place[order] == torch.arange(len(found), device=boxes.device)[:, None]
-    first = (
-        (~belongs).to(torch.uint8).argsort(dim=1, stable=True)
-    )  # the boxes of a class, still in order of their scores
-    kept = suppress(boxes[order][first], belongs.sum(dim=1), threshold)
-    return order[torch.zeros_like(kept).scatter(1, first, kept).any(dim=0)]
 
 
 def large_enough(boxes: Float[Tensor, "*B N 4"]) -> Bool[Tensor, "*B N"]:

@@ -1,55 +1,75 @@
-"""Detection: objects and their boxes, learnt from annotated images (Ren et al. 2015)."""
+"""Detection: the losses of both stages and average precision, in training and for `regard evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.data.batch import ImageBatch
-from regard.data.loader import Loader, Rows
-from regard.errors import ConfigError
-from regard.families.detection.data import DeviceRegions, FoundBoxes, RegionPreparation, TrueBoxes
-from regard.families.detection.metrics import average_precision
-from regard.families.detection.proposals import Detections, Truth
+from regard.errors import ConfigError, DataError
+from regard.families.contract import Evaluation, EvaluationOptions
+from regard.families.detection.annotations import TrueBoxes
+from regard.families.detection.data import (
+    AT_ONCE,
+    DeviceRegions,
+    RegionCorpus,
+    RegionRows,
+    by_canvas,
+    collate,
+    open_examples,
+    zero_padding,
+)
+from regard.families.detection.metrics import MISSED, FoundBoxes, Pair, average_precision, error_kinds
+from regard.families.detection.proposals import Truth
 from regard.families.detection.recipe import DetectionRecipe
-from regard.training.image_task import BatchMaker, image_config, initial_preprocessing, no_validation_images
+from regard.training.image_task import ImageTask, image_config, initial_preprocessing
 from regard.training.initial_model import build_on_body
 from regard.training.losses import Loss
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, SupervisedTask, Values, loader_options
+from regard.training.task import Forward, SupervisedTask, Values
+
+if TYPE_CHECKING:
+    from regard.families.detection.pipeline import ObjectDetector
 
 
-class DetectionTask(SupervisedTask[ImageBatch]):
-    """Augmented images with boxes; the preprocessing is saved beside the weights."""
+def detection_loss(model: Forward, images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"], truth: Truth) -> Loss:
+    """The four losses of both stages, summed over images."""
+    total: Tensor = sum(losses.sum() for losses in model(images, sizes, truth))
+    return Loss(total, torch.full((), len(images), device=images.device))
+
+
+def found_pairs(
+    model: Forward, images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"], truths: Iterable[TrueBoxes]
+) -> Iterator[Pair]:
+    """The true and the found boxes of every image of a batch."""
+    tables = (table.float().cpu().numpy() for table in model(images, sizes))
+    for truth, boxes, scores, labels in zip(truths, *tables, strict=True):
+        real = labels >= 0
+        yield truth, FoundBoxes(boxes[real], labels[real].astype(np.int64), scores[real])
+
+
+class DetectionTask(ImageTask[ImageBatch], SupervisedTask[ImageBatch]):
+    """Augmented images with boxes."""
 
     recipe: DetectionRecipe
+    corpus: RegionCorpus
+    train: DeviceRegions
 
     @classmethod
-    def prepare(cls, recipe: DetectionRecipe, folder: Path, poll: Poll) -> None:
-        """Decode the images to the size of the model, and check their boxes."""
-        _preparation(recipe).prepare(folder, poll)
+    def images(cls, recipe: DetectionRecipe) -> RegionCorpus:
+        config = image_config(recipe.model)
+        size, channels = config.image_size, config.channels
+        given = initial_preprocessing(recipe.model.init, size, channels)
+        return RegionCorpus(recipe.data, size, channels, recipe.seed, given)
 
-    def __init__(self, recipe: DetectionRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.corpus = _preparation(recipe).open(folder)
-        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
-        if recipe.training.validate_every and not len(self.corpus.valid):
-            raise no_validation_images()
-        self.train, self.valid = (DeviceRegions(part, device) for part in (self.corpus.train, self.corpus.valid))
-        self.loader = self._loader()
-
-    def _loader(self) -> Loader[ImageBatch]:
-        images, recipe = self.corpus.train.images, self.recipe
-
-        def plan(epoch: int) -> list[Rows]:
-            return images.plan(recipe.training.batch, recipe.seed, epoch)
-
-        make = BatchMaker(images, recipe.augmentation, recipe.seed, images.resident)
-        return Loader(plan, make, **loader_options(recipe.training, self.device))
+    def placed(self, part: RegionRows) -> DeviceRegions:
+        return DeviceRegions(part, self.device)
 
     def build(self) -> nn.Module:
         """A model that knows the names of the classes."""
@@ -62,63 +82,62 @@ class DetectionTask(SupervisedTask[ImageBatch]):
         return build_on_body(section, config, names)
 
     def loss(self, model: Forward, batch: ImageBatch) -> Loss:
-        """The four losses of both stages, summed over images."""
-        change, images = self.recipe.augmentation, self.train.images
-        pixels = change.coloured(images.pixels(batch).float() / 255, batch.draws)
-        moved = change.moved(
-            self.corpus.preprocessing.normalise(pixels), self.train.sizes(batch), *self.train.truth(batch), batch.draws
-        )
+        """The loss of augmented images, which fill their canvas."""
+        change, train = self.recipe.augmentation, self.train
+        pixels = change.coloured(train.pixels(batch).float() / 255, batch.draws)
+        images = self.corpus.preprocessing.normalise(pixels)
+        moved = change.moved(images, train.sizes(batch), *train.truth(batch), batch.draws)
         whole = torch.stack([torch.full_like(batch.draws[:, 0], side) for side in pixels.shape[2:]], dim=1)
-        losses = model(moved.images, whole, Truth(moved.boxes, moved.labels))
-        total: Tensor = sum(each.sum() for each in losses)
-        return Loss(total, torch.full((), len(pixels), device=self.device))
+        return detection_loss(model, moved.images, whole, Truth(moved.boxes, moved.labels))
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """Average precision on the validation images."""
-        return self._measured(model, self.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test images; empty if the recipe has none."""
-        part = self.corpus.test
-        return self._measured(model, DeviceRegions(part, self.device), poll) if len(part) else {}
-
-    def _measured(self, model: nn.Module, regions: DeviceRegions, poll: Poll) -> Values:
-        found = average_precision(self._pairs(model, regions, poll), self.corpus.names)
-        classes = {f"ap50_{name}": value for name, value in found.ap50_by_class.items()}
-        return {"ap": found.ap, "ap50": found.ap50, "ap75": found.ap75, **classes}
+    def measured(self, model: nn.Module, images: DeviceRegions, poll: Poll) -> Values:
+        """Average precision, and AP50 of every class."""
+        precision = average_precision(self._pairs(model, images, poll), self.corpus.names)
+        by_class = {f"ap50_{name}": value for name, value in precision.ap50_by_class.items()}
+        return {"ap": precision.ap, "ap50": precision.ap50, "ap75": precision.ap75, **by_class}
 
     @torch.inference_mode()
-    def _pairs(self, model: nn.Module, regions: DeviceRegions, poll: Poll) -> Iterator[tuple[TrueBoxes, FoundBoxes]]:
-        """The true and the found boxes of every image."""
-        for batch in regions.images.in_order(self.recipe.training.batch):
+    def _pairs(self, model: nn.Module, images: DeviceRegions, poll: Poll) -> Iterator[Pair]:
+        for batch in images.in_order(self.recipe.training.batch):
             poll()
-            pixels = self.corpus.preprocessing.normalise(regions.images.pixels(batch))
-            found = found_boxes(model(zero_padding(pixels, regions.sizes(batch)), regions.sizes(batch)))
-            yield from zip(map(regions.rows.truth, batch.rows.tolist()), found, strict=True)
-
-    def save(self, folder: Path) -> None:
-        """Write the preprocessing beside the weights."""
-        self.corpus.preprocessing.save(folder)
+            sizes, truths = images.sizes(batch), map(images.rows.truth, batch.rows.tolist())
+            yield from found_pairs(model, zero_padding(self.read(batch, images), sizes), sizes, truths)
 
 
-def zero_padding(images: Tensor, sizes: Tensor) -> Tensor:
-    """Normalised images whose padding is 0, as it is when they are read from files."""
-    rows, columns = (torch.arange(side, device=images.device) for side in images.shape[2:])
-    inside = (rows[:, None] < sizes[:, :1, None]) & (columns < sizes[:, 1:, None])
-    return torch.where(inside[:, None], images, 0.0)
+def evaluate_detector(detector: ObjectDetector, data: str, options: EvaluationOptions) -> Evaluation:
+    """AP, AP50 and AP75, AP50 of each class, and what kinds of boxes were found. What cannot be read, or boxes that are
+    wrong, are named."""
+    unread: list[str] = []
+    pairs = evaluated_pairs(detector, data, options, unread)
+    if not pairs:
+        raise DataError(f"{data} has no image that can be read")
+    precision, kinds = average_precision(pairs, detector.labels), error_kinds(pairs)
+    if options.output:
+        from regard.families.detection.view import save_precision
+
+        save_precision(precision, kinds, detector.name, options.output)
+    scores: dict[str, object] = {
+        "images": len(pairs),
+        "AP": precision.ap,
+        "AP50": precision.ap50,
+        "AP75": precision.ap75,
+    }
+    scores |= {f"AP50 of {name}": value for name, value in precision.ap50_by_class.items()}
+    scores |= {"objects missed" if kind == MISSED else f"boxes, {kind}": count for kind, count in kinds.items()}
+    return Evaluation(scores, unread)
 
 
-def found_boxes(found: Detections) -> list[FoundBoxes]:
-    """The detections of every image, without padding."""
-    boxes, scores, labels = (each.float().cpu().numpy() for each in found[:3])
-    return [
-        FoundBoxes(box[real], label[real].astype(np.int64), score[real])
-        for box, score, label in zip(boxes, scores, labels, strict=True)
-        for real in [label >= 0]
-    ]
-
-
-def _preparation(recipe: DetectionRecipe) -> RegionPreparation:
-    config = image_config(recipe.model)
-    given = initial_preprocessing(recipe.model.init, config)
-    return RegionPreparation(recipe.data, config.image_size, config.channels, recipe.seed, given)
+@torch.inference_mode()
+def evaluated_pairs(detector: ObjectDetector, data: str, options: EvaluationOptions, unread: list[str]) -> list[Pair]:
+    """The true and the found boxes of every image, in pixels of the model: no IoU depends on the scale."""
+    size, pairs = detector.config.image_size, list[Pair]()
+    _, examples = open_examples(
+        data, detector.labels, size=size, part="test", count=options.count, seed=options.seed, skipped=unread
+    )
+    images = (detector.fitted(image, truth) for image, truth in examples)
+    while some := list(islice(images, AT_ONCE)):
+        for numbers in by_canvas(some):
+            group = [some[number] for number in numbers]
+            inputs = collate(group, detector.preprocessing, detector.device)
+            pairs += found_pairs(detector.model, inputs.images, inputs.sizes, [image.truth for image in group])
+    return pairs

@@ -29,7 +29,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.classify("image.png")[0])'},
             input=IMAGE,
             view="view.inspect_classifier",
-            evaluate="evaluate.evaluate_images",
+            evaluate="task.evaluate_images",
             reader="reader.ImageReader",
         ),
         "image_segmenter": PipelineEntry(

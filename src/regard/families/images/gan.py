@@ -19,36 +19,36 @@ from regard.data.batch import ImageBatch
 from regard.data.images.reading import Preprocessing, grid, png
 from regard.errors import ConfigError
 from regard.families.catalog import MODELS
+from regard.families.images.data import LabelledCorpus
 from regard.families.images.recipe import GanRecipe
 from regard.families.images.sagan import Sagan, SaganConfig
-from regard.families.images.task import FrechetJudge
-from regard.training.image_task import DeviceImages, ImagePreparation, image_config, image_loader
+from regard.families.images.task import FrechetJudge, LabelledTask
+from regard.training.image_task import DeviceImages, image_config
 from regard.training.losses import Loss, hinge_critic, hinge_generator
 from regard.training.recipe.sections import ModelSection
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, LoaderTask, Values
+from regard.training.task import Forward, Values
 
 CRITIC, GENERATOR = "critic", "generator"
 SHEET, COLUMNS = "samples.png", 10
 
 
-class GanTask(LoaderTask[ImageBatch]):
+class GanTask(LabelledTask):
     """Real images, and a generator that learns to make more of them."""
 
     divisible = False  # its phases call parts of the model, which DDP and FSDP do not wrap
     recipe: GanRecipe
 
     @classmethod
-    def prepare(cls, recipe: GanRecipe, folder: Path, poll: Poll) -> None:
-        """Decode the images to the size of the model."""
-        _preparation(recipe).prepare(folder, poll)
+    def images(cls, recipe: GanRecipe) -> LabelledCorpus:
+        config = _sagan_config(recipe.model)
+        size, half = config.image_size, (0.5,) * config.channels  # the generator's pixels lie between -1 and 1
+        given = Preprocessing(size=(size, size), resize=size, mean=half, std=half)
+        return LabelledCorpus(recipe.data, size, config.channels, recipe.seed, given)
 
     def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device, self.config = recipe, device, _sagan_config(recipe.model)
-        self.corpus = _preparation(recipe).open(folder)
-        self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
-        self.train = DeviceImages(self.corpus.train, device)
-        self.loader = image_loader(self.corpus, recipe, device)
+        super().__init__(recipe, folder, device)
+        self.config = _sagan_config(recipe.model)
         self.compiled_critic: Callable[..., Tensor] | None = None
         judge, size, channels = recipe.data.judge, self.config.image_size, self.config.channels
         self.judge = FrechetJudge(judge, size, channels, device) if judge else None
@@ -96,19 +96,10 @@ class GanTask(LoaderTask[ImageBatch]):
         return labels if self.config.conditional else torch.zeros_like(labels)
 
     @torch.inference_mode()
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The Fréchet distance between generated images and the validation images."""
-        return {"frechet": self._distance(model, DeviceImages(self.corpus.valid, self.device), poll)}
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The distance to the test images; empty if the recipe has none."""
-        if not len(self.corpus.test) or self.judge is None:
+    def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+        """The Fréchet distance between generated and real images."""
+        if self.judge is None:
             return {}
-        with torch.inference_mode():
-            return {"frechet": self._distance(model, DeviceImages(self.corpus.test, self.device), poll)}
-
-    def _distance(self, model: nn.Module, images: DeviceImages, poll: Poll) -> float:
-        assert self.judge is not None
         count, batch = self.recipe.training.validate_pictures, self.recipe.training.batch
 
         def made() -> Iterator[UInt8[Tensor, "B C H W"]]:
@@ -116,17 +107,14 @@ class GanTask(LoaderTask[ImageBatch]):
                 poll()
                 yield self._generated(model, min(batch, count - begin), begin)
 
-        return self.judge.distance((images.pixels(some) for some in images.in_order(batch)), made())
+        real = (images.pixels(some) for some in images.in_order(batch))
+        return {"frechet": self.judge.distance(real, made())}
 
     def _generated(self, model: nn.Module, count: int, seed: int) -> UInt8[Tensor, "B C H W"]:
         """Generated images of all classes in turn."""
         labels = self._labels(torch.arange(count, device=self.device) % len(self.corpus.names))
         latent = cast(Sagan, model).draw(labels, torch.Generator().manual_seed(seed))
         return self.corpus.preprocessing.restored(model(latent, labels))
-
-    def save(self, folder: Path) -> None:
-        """Write the preprocessing beside the weights."""
-        self.corpus.preprocessing.save(folder)
 
     @torch.inference_mode()
     def finish(self, model: nn.Module, folder: Path) -> None:
@@ -139,11 +127,3 @@ def _sagan_config(section: ModelSection) -> SaganConfig:
     config = image_config(section)
     assert isinstance(config, SaganConfig)
     return config
-
-
-def _preparation(recipe: GanRecipe) -> ImagePreparation:
-    config = _sagan_config(recipe.model)
-    size, channels = config.image_size, config.channels
-    half = (0.5,) * channels  # the generator's pixels lie between -1 and 1
-    preprocessing = Preprocessing(size=(size, size), resize=size, mean=half, std=half)
-    return ImagePreparation(recipe.data, size, channels, recipe.seed, preprocessing)

@@ -19,12 +19,13 @@ from regard.data.batch import ImageBatch
 from regard.data.images.reading import grid, png
 from regard.errors import ConfigError
 from regard.families.catalog import MODELS
+from regard.families.images.data import LabelledCorpus
 from regard.families.images.generation import SAMPLE, Palette, PixelGenerator
 from regard.families.images.recipe import PixelsRecipe
-from regard.families.images.task import FrechetJudge
+from regard.families.images.task import FrechetJudge, LabelledTask
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.search.settings import SearchSettings
-from regard.training.image_task import DeviceImages, ImagePreparation, ImageRows, image_loader, no_validation_images
+from regard.training.image_task import DeviceImages, ImageRows
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, SupervisedTask, Values
@@ -34,27 +35,22 @@ AT_ONCE = 250  # images that are completed together
 SHEET, SHOWN, WAYS = "completions.png", 10, 4
 
 
-class PixelTask(SupervisedTask[ImageBatch]):
+class PixelTask(LabelledTask, SupervisedTask[ImageBatch]):
     """Images. The model predicts every pixel from those before it."""
 
     recipe: PixelsRecipe
 
     @classmethod
-    def prepare(cls, recipe: PixelsRecipe, folder: Path, poll: Poll) -> None:
-        """Decode the images to the size of the recipe."""
-        _preparation(recipe).prepare(folder, poll)
+    def images(cls, recipe: PixelsRecipe) -> LabelledCorpus:
+        return LabelledCorpus(recipe.data, recipe.data.size, recipe.data.channels, recipe.seed)
 
     def __init__(self, recipe: PixelsRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device, data = recipe, device, recipe.data
-        self.corpus = _preparation(recipe).open(folder)
-        if recipe.training.validate_every and not len(self.corpus.valid):
-            raise no_validation_images()
-        self.train, self.valid = DeviceImages(self.corpus.train, device), DeviceImages(self.corpus.valid, device)
-        found = Palette.fit(_some_pixels(self.corpus.train), data.colours, recipe.seed)
-        self.palette = Palette(found.colours.to(device))  # once, not in every step
+        super().__init__(recipe, folder, device)
+        data = recipe.data
+        palette = Palette.fit(_some_pixels(self.corpus.train), data.colours, recipe.seed)
+        self.palette = Palette(palette.colours.to(device))  # once, not in every step
         self.start, self.side = len(self.palette), data.size
-        self.summary = f"{self.corpus.summary}; from {data.train}; in {len(self.palette)} colours"
-        self.loader = image_loader(self.corpus, recipe, device)
+        self.summary += f"; in {len(self.palette)} colours"
         self.judge = FrechetJudge(data.judge, data.size, data.channels, device) if data.judge else None
 
     def build(self) -> nn.Module:
@@ -80,22 +76,14 @@ class PixelTask(SupervisedTask[ImageBatch]):
     def _shifted(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """Nats per pixel. If the recipe asks for them, also the accuracy of a linear probe, and the Fréchet distance
-        between completed images and whole ones."""
-        return self._measured(model, self.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test images; empty if the recipe has none."""
-        part = self.corpus.test
-        return self._measured(model, DeviceImages(part, self.device), poll) if len(part) else {}
-
     def save(self, folder: Path) -> None:
         """Write the palette beside the weights."""
         self.palette.save(folder, self.side)
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+    def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
+        """Nats per pixel. If the recipe asks for them, also the accuracy of a linear probe, and the Fréchet distance
+        between completed images and whole ones."""
         error = torch.zeros((), device=self.device, dtype=torch.float64)
         for batch in images.in_order(self.recipe.training.batch):
             poll()
@@ -159,11 +147,6 @@ class PixelTask(SupervisedTask[ImageBatch]):
         finally:
             hook.remove()
         return functional.pad(torch.cat(kept), (0, 1), value=1.0)
-
-
-def _preparation(recipe: PixelsRecipe) -> ImagePreparation:
-    data = recipe.data
-    return ImagePreparation(data, data.size, data.channels, recipe.seed)
 
 
 def _some_pixels(images: ImageRows) -> np.ndarray:

@@ -1,9 +1,12 @@
-"""Segmentation: the class of every pixel, learnt from masks (Long et al. 2015)."""
+"""Classification and segmentation (Long et al. 2015) of images: losses and metrics, in training and for `regard
+evaluate`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batch import ImageBatch
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.families.catalog import MODELS
-from regard.families.images.pipeline import ImageClassifier
+from regard.families.contract import Evaluation, EvaluationOptions
+from regard.families.images.data import LabelledCorpus, examples_of, open_examples
+from regard.families.images.pipeline import BATCH_IMAGES, ImageClassifier
 from regard.families.images.recipe import ImagesRecipe, SegmentationRecipe
-from regard.training.image_task import DeviceImages, ImageTask, image_config
+from regard.training.image_task import DeviceImages, ImageTask, image_config, initial_preprocessing
 from regard.training.initial_model import build_on_body, initialised
 from regard.training.losses import Loss, soft_cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.scores import frechet, mean_overlap
-from regard.training.task import Forward, Values
+from regard.training.task import Forward, SupervisedTask, Values
 
 Pixels = UInt8[Tensor, "B C H W"]
 
@@ -51,14 +56,23 @@ class FrechetJudge:
         return maps[-1].mean(dim=(2, 3)).double().cpu().numpy()
 
 
-class ImageClassificationTask(ImageTask):
+class LabelledTask(ImageTask[ImageBatch]):
+    """Images of classes."""
+
+    corpus: LabelledCorpus
+
+    @classmethod
+    def images(cls, recipe: Any) -> LabelledCorpus:
+        config = image_config(recipe.model)
+        size, channels = config.image_size, config.channels
+        given = initial_preprocessing(recipe.model.init, size, channels)
+        return LabelledCorpus(recipe.data, size, channels, recipe.seed, given)
+
+
+class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):
     """Images that belong to one class each."""
 
     recipe: ImagesRecipe
-
-    def __init__(self, recipe: ImagesRecipe, folder: Path, device: torch.device) -> None:
-        super().__init__(recipe, folder, device)
-        self.recipe = recipe
 
     def build(self) -> nn.Module:
         """A model that knows the names of the classes."""
@@ -98,14 +112,10 @@ class ImageClassificationTask(ImageTask):
 BACKGROUND = "background"
 
 
-class SegmentationTask(ImageTask):
+class SegmentationTask(LabelledTask, SupervisedTask[ImageBatch]):
     """Images whose every pixel belongs to a class; class 0 is the background."""
 
     recipe: SegmentationRecipe
-
-    def __init__(self, recipe: SegmentationRecipe, folder: Path, device: torch.device) -> None:
-        super().__init__(recipe, folder, device)
-        self.recipe = recipe
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -144,3 +154,22 @@ class SegmentationTask(ImageTask):
             "accuracy": float(np.trace(table) / table.sum()),
             "iou": mean_overlap(table),
         }
+
+
+def evaluate_images(classifier: ImageClassifier, data: str, options: EvaluationOptions) -> Evaluation:
+    """The accuracy on labelled images, overall and by class, and the files that could not be read."""
+    size = classifier.config.image_size
+    images = open_examples(data, size=size, part="test", count=options.count, seed=options.seed)
+    right, of_class, unread = Counter[str](), Counter[str](), list[str]()
+    examples = examples_of(classifier.labels, images, data)
+    while some := list(islice(examples, BATCH_IMAGES)):
+        unread += [found for found in some if isinstance(found, str)]
+        readable = [found for found in some if not isinstance(found, str)]
+        for answer, example in zip(classifier.classify([found.image for found in readable]), readable, strict=True):
+            label = classifier.labels[example.label]
+            of_class[label] += 1
+            right[label] += answer.label == label
+    if not of_class:
+        raise DataError(f"{data} has no image that can be read")
+    by_class: dict[str, object] = {f"accuracy of {label}": right[label] / of_class[label] for label in of_class}
+    return Evaluation({"pictures": of_class.total(), "accuracy": right.total() / of_class.total(), **by_class}, unread)
