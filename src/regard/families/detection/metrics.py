@@ -1,4 +1,4 @@
-"""Scores of detected boxes: average precision by pycocotools (IoU .50 to .95, 101 recalls, 100 boxes an image), and what
+"""Scores of detected boxes: average precision by pycocotools (IoU .50 to .95, 101 recalls, 100 boxes an image), and the
 kinds of mistakes there are (Hoiem et al. 2012)."""
 
 from __future__ import annotations
