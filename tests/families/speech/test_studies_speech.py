@@ -9,7 +9,7 @@ from regard.cli.main import run
 from regard.errors import DataError
 from regard.families.contract import EvaluationOptions
 from regard.families.speech.audio import write_wav
-from regard.families.speech.evaluate import evaluate_speech
+from regard.families.speech.task import evaluate_speech
 from regard.families.speech.manifest import utterances
 from regard.families.speech.pipeline import Segment, Transcriber
 from regard.search.settings import SearchSettings

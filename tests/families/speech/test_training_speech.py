@@ -55,7 +55,7 @@ def test_both_losses_are_weighed(tmp_path, weight):
     torch.manual_seed(0)
     model, (_, batch) = task.build().eval(), next(task.batches({"epoch": 0, "index": 0}))
     found = task.loss(model, batch)
-    from regard.families.speech.data import speech_features
+    from regard.families.speech.features import speech_features
 
     features, mask = speech_features(batch.samples, batch.lengths, task.corpus.audio)
     heard = model(features, mask, batch.inputs, batch.labels_mask)

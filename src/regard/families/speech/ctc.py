@@ -139,7 +139,7 @@ def scores(
 
 
 Way = Literal["ctc", "attention"]
-JOINT = 0.3  # how much the labels of frames count when they judge what a decoder found
+JOINT = 0.3  # how much the labels of frames count beside a decoder, in its loss and in a search
 NEVER = -1e4  # added to the logit of the unknown token, which says nothing
 
 

@@ -9,7 +9,31 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+NORMALISATION = "lower case, no punctuation"  # printed beside every rate
 NO_WORD = re.compile(r"[^\w\s']|_|(?<!\w)'|'(?!\w)")  # punctuation, except apostrophes within words
+
+
+class ErrorRates(NamedTuple):
+    """Errors per word (WER) and per character (CER) of the references, the kinds of word errors, and the share of
+    texts that are not exactly right. Rates are above 1 if too much was heard."""
+
+    wer: float
+    cer: float
+    words: int  # of the references
+    substitutions: int
+    deletions: int  # words of the references that are missing
+    insertions: int
+    wrong_texts: float
+
+
+def error_rates(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorRates:
+    """The error rates of pairs of texts, of which there is at least one, after normalisation."""
+    said, heard = ([plain_words(text) for text in texts] for texts in (references, hypotheses))
+    words, wrong = word_edits(said, heard), sum(one != other for one, other in zip(said, heard, strict=True))
+    return ErrorRates(
+        words.rate, character_edits(said, heard).rate, words.reference, words.substitutions, words.deletions,
+        words.insertions, wrong / len(said),
+    )  # fmt: skip
 
 
 class Edits(NamedTuple):

@@ -33,8 +33,8 @@ from regard.families.speech.audio import (
 )
 from regard.families.speech.conformer import SUBSAMPLED, Conformer
 from regard.families.speech.ctc import HeardTexts, Way, write_speech
-from regard.families.speech.data import Features, in_16_bits, padded_samples, speech_features
-from regard.families.speech.features import LogMelConfig, log_mel
+from regard.families.speech.data import in_16_bits, padded_samples
+from regard.families.speech.features import Features, LogMelConfig, log_mel, speech_features
 from regard.look.neurons import LayerNeurons, record_neurons
 from regard.runtime.convert import fast_model
 from regard.search.pipeline import load_for_pipeline
