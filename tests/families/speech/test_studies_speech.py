@@ -9,9 +9,9 @@ from regard.cli.main import run
 from regard.errors import DataError
 from regard.families.contract import EvaluationOptions
 from regard.families.speech.audio import write_wav
-from regard.families.speech.task import evaluate_speech
 from regard.families.speech.manifest import utterances
 from regard.families.speech.pipeline import Segment, Transcriber
+from regard.families.speech.task import evaluate_speech
 from regard.search.settings import SearchSettings
 from tiny_whisper import whisper_folder
 

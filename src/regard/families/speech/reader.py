@@ -152,18 +152,17 @@ class WhisperReader(RecordingReader[WhisperInputs]):
     def __init__(self, pipeline: WhisperTranscriber) -> None:
         super().__init__(pipeline)
         self.pipeline = pipeline
-        self.asked = len(self._prompt(next(iter(pipeline.tokens.languages), "")))  # tokens before a text
+        self.asked = len(pipeline.prompt(next(iter(pipeline.tokens.languages), "")))  # tokens before a text
 
     def text_ids(self, samples: Samples, text: str, to: str) -> list[int]:
         language = self.pipeline.checked(TranscribeOptions(language=to)).language or self._language(samples)
-        said = self.tokenizer.library.encode(f" {text}", add_special_tokens=False).ids
-        return [*self._prompt(language), *said, self.pipeline.tokens.end]
+        return [*self.pipeline.prompt(language), *self.pipeline.text_ids(text), self.pipeline.tokens.end]
 
     def fits(self, example: Example) -> bool:
         return len(example[1]) <= self.pipeline.positions
 
     def heard(self, samples: Samples) -> list[int]:
-        return self._written(samples, self._prompt(self._language(samples)))
+        return self._written(samples, self.pipeline.prompt(self._language(samples)))
 
     def batch(self, examples: Sequence[Example]) -> WhisperInputs:
         rows, mask = pad_rows([ids for _, ids in examples], self.pipeline.tokens.end)
@@ -203,9 +202,6 @@ class WhisperReader(RecordingReader[WhisperInputs]):
         """What is heard in the whole recording, in the language that its text asks for."""
         asked = example[1][: self.asked].tolist()
         return self.tokenizer.decode(self._written(_samples(example), asked)[self.asked : -1]).strip()
-
-    def _prompt(self, language: str) -> list[int]:
-        return self.pipeline.tokens.prompt(language, [], times=False, places=self.pipeline.positions)
 
     def _language(self, samples: Samples) -> str:
         with torch.inference_mode():

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from regard.errors import CheckpointError
 from regard.families.speech.audio import Samples
 from regard.families.speech.features import LogMelConfig, log_mel
 from regard.families.speech.pipeline import HeardAttention, Segment, TranscribeOptions, Transcriber, Word
-from regard.families.speech.spoken_tokens import SpokenRule, SpokenTokens
+from regard.families.speech.whisper import HALVED, SpokenRule, SpokenTokens
 from regard.look.neurons import record_neurons
 from regard.runtime.convert import fast_model
 from regard.search.pipeline import load_for_pipeline
@@ -30,58 +30,7 @@ from regard.search.settings import CONFIG, GENERATION, SearchSettings, Vocabular
 from regard.search.start import SearchStart
 
 SMOOTHED = 7  # frames of the median filter
-
-
-def first_frames(weights: Float[np.ndarray, "H T F"]) -> Int[np.ndarray, T]:
-    """The frame at which each token begins, from the attention of some heads: normalised over the tokens, smoothed
-    over time, and averaged."""
-    spread = weights.std(axis=1, keepdims=True)
-    even = (weights - weights.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-    tokens, frames = warping_path(-_smoothed(even).mean(axis=0))
-    begins = np.flatnonzero(np.diff(tokens, prepend=-1))
-    return frames[begins]
-
-
-def warping_path(costs: Float[np.ndarray, "T F"]) -> tuple[Int[np.ndarray, N], Int[np.ndarray, N]]:
-    """The rows and columns of the path of least cost from the first corner to the last; each step goes on by a row, a
-    column, or both."""
-    rows, columns = costs.shape
-    total = np.full((rows + 1, columns + 1), np.inf)
-    total[0, 0] = 0.0
-    for row in range(rows):
-        before, here = total[row], total[row + 1]
-        entered = np.minimum(before[:-1], before[1:])
-        best = np.inf
-        for column, cost in enumerate(costs[row]):  # a frame depends on the frame before, so this cannot be vectorised
-            best = min(entered[column], best) + cost
-            here[column + 1] = best
-    return _traced(total)
-
-
-def _traced(total: Float[np.ndarray, "T1 F1"]) -> tuple[Int[np.ndarray, N], Int[np.ndarray, N]]:
-    """The path back from the last corner."""
-    row, column = total.shape[0] - 1, total.shape[1] - 1
-    path = []
-    while row and column:
-        path.append((row - 1, column - 1))
-        steps = {(1, 1): total[row - 1, column - 1], (1, 0): total[row - 1, column], (0, 1): total[row, column - 1]}
-        down, across = min(steps, key=lambda step: steps[step])
-        row, column = row - down, column - across
-    tokens, frames = np.array(path[::-1], dtype=np.int64).reshape(-1, 2).T
-    return tokens, frames
-
-
-def _smoothed(weights: Float[np.ndarray, "H T F"]) -> Float[np.ndarray, "H T F"]:
-    """The median of the frames around each."""
-    half = SMOOTHED // 2
-    if weights.shape[-1] <= half:
-        return weights
-    padded = np.pad(weights, ((0, 0), (0, 0), (half, half)), mode="reflect")
-    return np.median(sliding_window_view(padded, SMOOTHED, axis=-1), axis=-1)
-
-
 CROSS = "decoder.*.cross"
-FRAMES_READ = 2  # frames of the spectrogram for one vector of the encoder
 NO_SPEECH, UNSURE = 0.6, -1.0  # a piece without speech: this probable, and a text of a lower mean log-probability
 REPEATED, TEMPERATURES = 2.4, (0.2, 0.4, 0.6, 0.8, 1.0)  # how much smaller zlib makes a loop, and what is tried then
 SUPPRESSING = ("suppress_tokens", "begin_suppress_tokens")  # settings of a folder that its search follows
@@ -111,11 +60,11 @@ class WhisperTranscriber(Transcriber):
         name: str = "",
     ):
         self.model, self.tokenizer, self.audio, self.tokens, self.name = model.eval(), tokenizer, audio, tokens, name
-        self.settings, self.fast = settings or SearchSettings(), fast_model(self.model)
+        self.settings, self.fast = settings or SearchSettings(), cast(Any, fast_model(self.model))
         self.device = next(model.parameters()).device
         config: Any = model.config
         self.places, self.positions = int(config.max_frames), int(config.max_length)  # of the encoder, of the decoder
-        self.samples = FRAMES_READ * self.places * audio.hop  # that the encoder reads
+        self.samples = HALVED * self.places * audio.hop  # that the encoder reads
         self.rate, self.longest = audio.rate, self.samples / audio.rate
         self.languages, self.takes_prompt = tuple(tokens.languages), tokens.previous is not None
 
@@ -137,22 +86,19 @@ class WhisperTranscriber(Transcriber):
         """The segments of each piece: one without times, or as many as the model tells apart."""
         memory = self.encode(pieces)
         languages = [options.language] * len(pieces) if options.language else self.detect(memory)
-        earlier = self._ids(f" {options.prompt.strip()}") if options.prompt else []
-        prompts = [self._prompt(language, earlier, times=options.timestamps) for language in languages]
-        written = self._without_loops(memory, prompts, options, seeds=[_seed(piece) for piece in pieces])
-        found = list[list[Segment]]()
-        for number, (piece, each, language) in enumerate(zip(pieces, written, languages, strict=True)):
-            best = each.hypotheses[0]
-            if each.no_speech > NO_SPEECH and best.score < UNSURE:
-                found.append([])
-                continue
-            seconds = len(piece) / self.rate
-            found.append(self._segments(best, memory[number], language, seconds, words=options.words))
-        return found
+        earlier = self.text_ids(options.prompt.strip()) if options.prompt else []
+        prompts = [self.prompt(language, earlier, times=options.timestamps) for language in languages]
+        texts = self._without_loops(memory, prompts, options, seeds=[_seed(piece) for piece in pieces])
+        return [
+            []
+            if text.no_speech > NO_SPEECH and text.hypotheses[0].score < UNSURE
+            else self._segments(text.hypotheses[0], row, language, len(piece) / self.rate, words=options.words)
+            for piece, text, language, row in zip(pieces, texts, languages, memory, strict=True)
+        ]
 
     def encode(self, pieces: Sequence[Samples]) -> Float[Tensor, "S L D"]:
         """What the encoder makes of pieces, each with silence behind it up to the length that the model reads."""
-        return self.fast.encode(self.features(pieces))  # type: ignore[operator]
+        return self.fast.encode(self.features(pieces))
 
     @torch.inference_mode()
     def detect(self, memory: Float[Tensor, "S L D"]) -> list[str]:
@@ -160,7 +106,7 @@ class WhisperTranscriber(Transcriber):
         if not self.tokens.languages:
             return [""] * len(memory)
         start = torch.full((len(memory), 1), self.tokens.start, device=self.device)
-        logits = self._decoder.extend(start, self._decoder.first_state(memory))[:, -1]
+        logits = self.fast.extend(start, self.fast.first_state(memory))[:, -1]
         names, numbers = list(self.tokens.languages), list(self.tokens.languages.values())
         return [names[place] for place in logits[:, numbers].argmax(dim=-1).tolist()]
 
@@ -176,10 +122,10 @@ class WhisperTranscriber(Transcriber):
     ) -> list[Written]:
         """The texts of pieces after their prompts, which are equally long and not part of the texts; equal seeds draw
         equal texts."""
-        ids, state = torch.tensor(prompts, device=self.device), self._decoder.first_state(memory)
+        ids, state = torch.tensor(prompts, device=self.device), self.fast.first_state(memory)
         silent = [0.0] * len(prompts)
         if ids.shape[1] > 1:
-            logits, place = self._decoder.extend(ids[:, :-1], state), list(prompts[0]).index(self.tokens.start)
+            logits, place = self.fast.extend(ids[:, :-1], state), list(prompts[0]).index(self.tokens.start)
             if place < logits.shape[1]:
                 silent = logits[:, place].softmax(dim=-1)[:, self.tokens.no_speech].tolist()
         room = self.positions - ids.shape[1]
@@ -188,7 +134,7 @@ class WhisperTranscriber(Transcriber):
             state, ids[:, -1], [limit] * len(ids), seeds, rule=SpokenRule(self.tokens, self.device, times=times),
         )  # fmt: skip
         end = self.tokens.end
-        found = search(self._decoder, start, settings, Vocabulary(end, end, end))
+        found = search(self.fast, start, settings, Vocabulary(end, end, end))
         return [Written(*both) for both in zip(found, silent, strict=True)]
 
     @torch.inference_mode()
@@ -197,7 +143,7 @@ class WhisperTranscriber(Transcriber):
         memory = self.encode([samples])
         (language,) = self.detect(memory)
         options = TranscribeOptions(language=language)
-        (written,) = self._without_loops(memory, [self._prompt(language, [], times=False)], options, [_seed(samples)])
+        (written,) = self._without_loops(memory, [self.prompt(language)], options, [_seed(samples)])
         ids, seconds = written.hypotheses[0].tokens, len(samples) / self.rate
         with record_neurons(self.model, CROSS) as seen:
             weights = self._looks(memory[0], ids, language, seconds) if ids else {}
@@ -218,10 +164,6 @@ class WhisperTranscriber(Transcriber):
         return self._aligned(looks, [ids], seconds)[0]
 
     @property
-    def _decoder(self) -> Any:
-        return self.fast
-
-    @property
     def step(self) -> float:
         """Seconds of one vector of the encoder, and of one time token."""
         return self.longest / self.places
@@ -233,11 +175,13 @@ class WhisperTranscriber(Transcriber):
             row[: len(piece)] = piece
         return log_mel(torch.from_numpy(padded).to(self.device), self.audio)
 
-    def _prompt(self, language: str, earlier: Sequence[int], *, times: bool) -> list[int]:
+    def prompt(self, language: str, earlier: Sequence[int] = (), *, times: bool = False) -> list[int]:
+        """The tokens that are fed before a text."""
         return self.tokens.prompt(language, earlier, times=times, places=self.positions)
 
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer.library.encode(text, add_special_tokens=False).ids)
+    def text_ids(self, text: str) -> list[int]:
+        """The tokens of a text that is said, without special ones."""
+        return list(self.tokenizer.library.encode(f" {text}", add_special_tokens=False).ids)
 
     def _without_loops(
         self,
@@ -290,9 +234,9 @@ class WhisperTranscriber(Transcriber):
         self, memory: Float[Tensor, "L D"], ids: Sequence[int], language: str, seconds: float
     ) -> dict[str, Float[np.ndarray, "H T F"]]:
         """The cross-attention of every layer while a text is written, its end included, over the frames of audio."""
-        prompt = self._prompt(language, [], times=False)
+        prompt = self.prompt(language)
         inputs = torch.tensor([[*prompt, *ids]], device=self.device)
-        decoder: Any = self.model
+        decoder: Any = self.model  # the plain module, which can be recorded
         frames = max(1, min(round(seconds / self.step), self.places))
         with record(self.model, CROSS) as looks:
             decoder.extend(inputs, decoder.first_state(memory[None]))
@@ -337,3 +281,51 @@ def _declared(folder: Path) -> dict[str, Any]:
             read = json.loads((folder / name).read_text("utf-8"))
             values |= {key: value for key, value in read.items() if value is not None}
     return values
+
+
+def first_frames(weights: Float[np.ndarray, "H T F"]) -> Int[np.ndarray, T]:
+    """The frame at which each token begins, from the attention of some heads: normalised over the tokens, smoothed
+    over time, and averaged."""
+    spread = weights.std(axis=1, keepdims=True)
+    even = (weights - weights.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+    tokens, frames = warping_path(-_smoothed(even).mean(axis=0))
+    begins = np.flatnonzero(np.diff(tokens, prepend=-1))
+    return frames[begins]
+
+
+def warping_path(costs: Float[np.ndarray, "T F"]) -> tuple[Int[np.ndarray, N], Int[np.ndarray, N]]:
+    """The rows and columns of the path of least cost from the first corner to the last; each step goes on by a row, a
+    column, or both."""
+    rows, columns = costs.shape
+    total = np.full((rows + 1, columns + 1), np.inf)
+    total[0, 0] = 0.0
+    for row in range(rows):
+        before, here = total[row], total[row + 1]
+        entered = np.minimum(before[:-1], before[1:])
+        best = np.inf
+        for column, cost in enumerate(costs[row]):  # a frame depends on the frame before, so this cannot be vectorised
+            best = min(entered[column], best) + cost
+            here[column + 1] = best
+    return _traced(total)
+
+
+def _traced(total: Float[np.ndarray, "T1 F1"]) -> tuple[Int[np.ndarray, N], Int[np.ndarray, N]]:
+    """The path back from the last corner."""
+    row, column = total.shape[0] - 1, total.shape[1] - 1
+    path = []
+    while row and column:
+        path.append((row - 1, column - 1))
+        steps = {(1, 1): total[row - 1, column - 1], (1, 0): total[row - 1, column], (0, 1): total[row, column - 1]}
+        down, across = min(steps, key=lambda step: steps[step])
+        row, column = row - down, column - across
+    tokens, frames = np.array(path[::-1], dtype=np.int64).reshape(-1, 2).T
+    return tokens, frames
+
+
+def _smoothed(weights: Float[np.ndarray, "H T F"]) -> Float[np.ndarray, "H T F"]:
+    """The median of the frames around each."""
+    half = SMOOTHED // 2
+    if weights.shape[-1] <= half:
+        return weights
+    padded = np.pad(weights, ((0, 0), (0, 0), (half, half)), mode="reflect")
+    return np.median(sliding_window_view(padded, SMOOTHED, axis=-1), axis=-1)
