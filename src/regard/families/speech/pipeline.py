@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,14 +76,9 @@ class Segment:
 
     def to_json(self) -> dict[str, Any]:
         """The segment as plain values."""
-        found: dict[str, Any] = {
-            "start": round(self.start, DIGITS),
-            "end": round(self.end, DIGITS),
-            "text": self.text,
-        }
-        if self.score is not None:
-            found["score"] = round(self.score, 4)
-        return found | ({"words": [word.to_json() for word in self.words]} if self.words else {})
+        values = {"start": round(self.start, DIGITS), "end": round(self.end, DIGITS), "text": self.text}
+        score = {} if self.score is None else {"score": round(self.score, 4)}
+        return values | score | ({"words": [word.to_json() for word in self.words]} if self.words else {})
 
     def later(self, seconds: float) -> Segment:
         """The same segment in audio that begins `seconds` earlier."""
@@ -141,18 +137,18 @@ class Transcriber(ABC):
         1 or whole numbers of any depth. `changes` are single values of the options."""
         several: Sequence[Audio] = [audio] if isinstance(audio, str | Path | bytes | np.ndarray) else audio
         chosen = (options or TranscribeOptions()).replace(**changes)
-        found = []
+        transcripts = []
         for transcript in self.stream(several, chosen):
             if isinstance(transcript, DataError):
                 raise transcript
-            found.append(transcript)
-        return found
+            transcripts.append(transcript)
+        return transcripts
 
     def stream(
         self, audio: Iterable[Audio], options: TranscribeOptions, names: Iterable[str] = ()
     ) -> Iterator[Transcript | DataError]:
         """The transcript of each file, or why it cannot be read, as soon as it is known. `names` are those of bytes."""
-        return (found for found in self.steps(audio, options, names) if found is not None)
+        return (transcript for transcript in self.steps(audio, options, names) if transcript is not None)
 
     def steps(
         self, audio: Iterable[Audio], options: TranscribeOptions, names: Iterable[str] = ()
@@ -163,7 +159,10 @@ class Transcriber(ABC):
         for source in audio:
             files.append(file := _File())
             try:
-                blocks = self._blocks(source, next(called, ""))
+                name = next(called, "")
+                blocks: Iterable[Samples] = (
+                    [given_samples(source)] if isinstance(source, np.ndarray) else stream_audio(source, self.rate, name)
+                )
                 for piece in cut_at_silence(blocks, self.rate, self.longest):
                     file.samples = piece.start + len(piece.samples)
                     batch.append((file, piece))
@@ -172,19 +171,13 @@ class Transcriber(ABC):
                         batch = []
                         yield None
             except DataError as error:
-                file.error, batch = error, [each for each in batch if each[0] is not file]
+                file.error, batch = error, [(other, piece) for other, piece in batch if other is not file]
             file.ended = True
-            while files and files[0].ended and all(each is not files[0] for each, _ in batch):
+            while files and files[0].ended and all(other is not files[0] for other, _ in batch):
                 yield files.popleft().result(self.rate, options)
         self._hear(batch, options)
         for file in files:
             yield file.result(self.rate, options)
-
-    def _blocks(self, source: Audio, name: str) -> Iterable[Samples]:
-        """Samples at the rate of the model; `name` is that of bytes."""
-        if isinstance(source, np.ndarray):
-            return [given_samples(source)]
-        return stream_audio(source, self.rate, name)
 
     def checked(self, options: TranscribeOptions) -> TranscribeOptions:
         """The options, with the model's own code for the language; refuses what the model cannot do."""
@@ -288,11 +281,11 @@ class SpeechRecognizer(Transcriber):
     def hear(self, pieces: Sequence[Samples], options: TranscribeOptions) -> list[list[Segment]]:
         """One segment for every piece in which something is said."""
         heard = self.write(pieces, options.settings or self.settings)
-        segments = []
-        for number, (found, samples) in enumerate(zip(heard.texts, pieces, strict=True)):
-            frames = heard.frames[number] if heard.frames else None
-            segments.append(self._segments(found[0], frames, len(samples) / self.rate, words=options.words))
-        return segments
+        frames = heard.frames or repeat(None, len(pieces))
+        return [
+            self._segments(texts[0], logs, len(samples) / self.rate, words=options.words)
+            for texts, logs, samples in zip(heard.texts, frames, pieces, strict=True)
+        ]
 
     def write(self, pieces: Sequence[Samples], settings: SearchSettings, way: Way | None = None) -> HeardTexts:
         """The texts of pieces, and the log-probabilities of their frames."""
