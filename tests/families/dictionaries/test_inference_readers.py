@@ -20,6 +20,7 @@ from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import DataError, UsageError
 from regard.families.catalog import MODELS, PIPELINES
 from regard.families.detection.proposals import Truth
+from regard.families.dictionaries.data import read_examples
 from regard.families.dictionaries.model import SparseAutoencoder, SparseAutoencoderConfig
 from regard.families.dictionaries.page import lines_of
 from regard.families.dictionaries.pipeline import find_contexts
@@ -46,7 +47,6 @@ from regard.look.reader import (
     Source,
     TokenUnits,
     observe,
-    read_examples,
     reader_of,
 )
 from regard.training.loop import train

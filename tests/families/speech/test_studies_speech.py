@@ -54,6 +54,7 @@ def test_rates_of_a_manifest_with_parts_and_a_bad_file(tmp_path):
 
 def test_the_built_in_speech_is_measured(tmp_path):
     found = evaluate_speech(Listener(), "builtin:speech", options(tmp_path))
+    assert evaluate_speech(Listener(), "speech", options(tmp_path)) == found
     drawn = list(utterances(part="test", count=6, seed=1, rate=RATE))
     assert found.scores["words"] == sum(len(each.words) for each in drawn) and not found.unread
     assert found.scores["minutes"] == pytest.approx(sum(len(each.samples) for each in drawn) / RATE / 60)

@@ -167,6 +167,13 @@ def test_recipes_that_make_no_sense_are_refused(change, words):
         load_recipe("speech-conformer", [change])
 
 
+def test_the_built_in_speech_has_one_name_in_recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("speech-conformer", ["data.train=speech"]).data.train == "builtin:speech"
+    (tmp_path / "speech").mkdir()
+    assert load_recipe("speech-conformer", ["data.train=speech"]).data.train == "speech"  # a folder of that name
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A recogniser with a decoder of the built-in speech, trained for a few steps."""

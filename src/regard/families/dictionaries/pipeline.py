@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.intervene import intervene
 from regard.checkpoints import load_model
@@ -37,7 +37,6 @@ from regard.look.reader import (
     Site,
     TokenUnits,
     Units,
-    fingerprint,
     observe,
     reader_of,
 )
@@ -47,6 +46,15 @@ TOP_CONTEXTS = 8  # of each feature
 AROUND = 12  # tokens shown on either side of the strongest
 OUTPUTS = 8  # tokens or classes that a feature makes most, and least, probable
 TURNED_UP = 2.0  # times the largest value that was seen
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A number that tells the weights of models apart."""
+    checksum = 0
+    for name, weights in sorted(model.named_parameters()):
+        raw = weights.detach().cpu().contiguous().view(torch.uint8).numpy()
+        checksum = zlib.crc32(raw.tobytes(), zlib.crc32(name.encode(), checksum))
+    return f"{checksum:08x}"
 
 
 class Subject(Config):
