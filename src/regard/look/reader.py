@@ -332,10 +332,11 @@ class SourceReader(Reader[Batch]):
 
 def reader_of(pipeline: Any) -> Reader[Any]:
     """The reader of a loaded pipeline."""
-    entry = PIPELINES.get(pipeline.pipeline)
-    if entry is None or not entry.reader:
+    entry = PIPELINES[pipeline.pipeline]
+    if not entry.reader:
+        names = [other.class_name.rpartition(".")[2] for other in PIPELINES.values() if other.reader]
         raise UsageError(
-            f"a sparse autoencoder cannot read {with_article(type(pipeline).__name__)}; choose another model"
+            f"a sparse autoencoder cannot read {with_article(type(pipeline).__name__)}; it reads: {', '.join(names)}"
         )
     reader: Reader[Any] = entry.load(entry.reader)(pipeline)
     return reader

@@ -101,7 +101,7 @@ def measure_dictionary(
         some = [examples[number] for number in range(first, min(first + WINDOW, len(examples)))]
         for batch in reader.batches(some):
             poll()
-            chosen = [some[each] for each in batch]
+            chosen = [some[place] for place in batch]
             seen = observe(reader, site, chosen, loss=True)
             sums.add(seen.rows)
             losses["whole"] += seen.loss
@@ -146,7 +146,7 @@ def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: Evalu
     return Evaluation({"examples": len(examples), **{names.get(key, key): value for key, value in values.items()}})
 
 
-IDLE = "idle"  # how many vectors came since each feature was last active
+IDLE = "idle"  # how many vectors there were since each feature was last active
 
 
 class DictionaryTask(SupervisedTask[VectorBatch]):
@@ -235,7 +235,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
 
     @torch.no_grad()
     def after_step(self, step: int, model: nn.Module, batch: VectorBatch, optimizers: Optimizers) -> None:
-        """Let dead features of a `relu` dictionary begin anew at vectors that are badly reconstructed."""
+        """Reset dead features of a `relu` autoencoder to vectors that are badly reconstructed."""
         training = self.recipe.training
         due = training.resample_every and step % training.resample_every == 0
         assert isinstance(model, SparseAutoencoder)
