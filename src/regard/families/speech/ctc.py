@@ -88,7 +88,7 @@ def beam_search(frames: Float[np.ndarray, "T V"], blank: int, width: int, count:
                 longer.label = _add(longer.label, before + float(row[label]))
         ranked = sorted(grown.items(), key=lambda item: (-item[1].total, item[0]))
         beam = dict(ranked[:width])
-    return [Labelling(list(prefix), found.total) for prefix, found in list(beam.items())[:count]]
+    return [Labelling(list(prefix), state.total) for prefix, state in list(beam.items())[:count]]
 
 
 def _add(first: float, second: float) -> float:
@@ -103,7 +103,7 @@ def align(frames: Float[np.ndarray, "T V"], labels: Sequence[int], blank: int) -
         raise UsageError(f"{len(labels)} labels need {needed_frames(labels)} frames, but there are {len(frames)}")
     if not labels:
         return []
-    states = [blank, *(each for label in labels for each in (label, blank))]
+    states = [blank, *(state for label in labels for state in (label, blank))]
     best = np.full(len(states), -math.inf)
     best[:2] = frames[0, states[:2]]
     came = np.zeros((len(frames), len(states)), dtype=np.int64)  # states back: 0, 1 or 2
@@ -171,7 +171,7 @@ def write_speech(
         logs = model.label(memory).float().log_softmax(dim=-1)
         frames = [row[:length].cpu().numpy() for row, length in zip(logs, lengths, strict=True)]
     if model.decoder is None or way == "ctc":
-        return HeardTexts([_labelled(each, settings, tokenizer) for each in frames], frames)
+        return HeardTexts([_labelled(row, settings, tokenizer) for row in frames], frames)
     if tokenizer.only_unknown is not None:
         settings = settings.replace(logit_bias={tokenizer.only_unknown: NEVER, **settings.logit_bias})
     assert tokenizer.end is not None

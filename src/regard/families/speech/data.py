@@ -286,7 +286,7 @@ class SpeechBatches:
     def __call__(self, rows: Rows, place: Place) -> SpeechBatch:
         said = [self.spoken.utterance(int(number), place[0]) for number in rows]
         draws = self.augmentation.draw(np.random.default_rng([self.spoken.seed, *place]), len(rows))
-        waves, ids = [each.samples for each in said], [each.ids for each in said]
+        waves, ids = [one.samples for one in said], [one.ids for one in said]
         return speech_batch(waves, ids, self.pad, draws, round(ROUNDED * self.spoken.rate), self.round_labels)
 
 

@@ -141,9 +141,9 @@ def _of_folder(folder: Path) -> Iterator[Recording]:
         if file.suffix.lower() not in SUFFIXES:
             continue
         if file.parent not in transcripts:
-            lines = (line for each in sorted(file.parent.glob("*.trans.txt")) for line in read_lines(each, refuse))
-            texts = (line.partition(" ") for line in lines)
-            transcripts[file.parent] = {name: text for name, _, text in texts if text}
+            lines = (line for texts in sorted(file.parent.glob("*.trans.txt")) for line in read_lines(texts, refuse))
+            columns = (line.partition(" ") for line in lines)
+            transcripts[file.parent] = {name: text for name, _, text in columns if text}
         beside = file.with_suffix(".txt")
         if beside.is_file():
             text = " ".join(beside.read_text(encoding="utf-8").split())

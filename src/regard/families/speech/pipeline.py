@@ -202,8 +202,8 @@ class Transcriber(ABC):
         loud = [(file, piece) for file, piece in batch if np.abs(piece.samples).max() >= SILENT]
         if not loud:
             return
-        found = self.hear([piece.samples for _, piece in loud], options)
-        for (file, piece), segments in zip(loud, found, strict=True):
+        heard = self.hear([piece.samples for _, piece in loud], options)
+        for (file, piece), segments in zip(loud, heard, strict=True):
             file.segments += [segment.later(piece.start / self.rate) for segment in segments]
 
 
@@ -305,8 +305,8 @@ class SpeechRecognizer(Transcriber):
             self.model(features.values, None, inputs)
         frames = [slice(span.first, span.last) for span in spans]  # of every token
         weights, neurons = dict[str, np.ndarray](), dict[str, LayerNeurons]()
-        for name, each in looks.items() if ids else ():
-            rows = each[0].float().cpu().numpy()
+        for name, recorded in looks.items() if ids else ():
+            rows = recorded[0].float().cpu().numpy()
             if name.endswith("cross"):
                 weights[name], neurons[name] = rows[:, : len(ids)], seen[name].part(slice(len(ids)))
             elif name.startswith("encoder") and spans:
@@ -329,29 +329,29 @@ class SpeechRecognizer(Transcriber):
         return self.audio.seconds(SUBSAMPLED * frame)
 
     def _segments(
-        self, found: Hypothesis, frames: Float[np.ndarray, "T V"] | None, seconds: float, *, words: bool
+        self, best: Hypothesis, frames: Float[np.ndarray, "T V"] | None, seconds: float, *, words: bool
     ) -> list[Segment]:
-        text = self.tokenizer.decode(found.tokens).strip()
+        text = self.tokenizer.decode(best.tokens).strip()
         if not text:
             return []
-        timed = [] if frames is None else self._words(found.tokens, frames, seconds)
+        timed = [] if frames is None else self._words(best.tokens, frames, seconds)
         start, end = (timed[0].start, timed[-1].end) if timed else (0.0, seconds)
-        return [Segment(text, start, end, timed if words else [], found.score)]
+        return [Segment(text, start, end, timed if words else [], best.score)]
 
     def _words(self, ids: Sequence[int], frames: Float[np.ndarray, "T V"], seconds: float) -> list[Word]:
         """The words of a text and when they are said, from the frames of its tokens; the last frame may reach beyond
         the end of the audio, the words do not."""
-        found: dict[int, list[ctc.Span]] = {}
+        spans_of: dict[int, list[ctc.Span]] = {}
         spans = self._spans(ids, frames)
         texts = [self.tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
         for place, (span, text) in enumerate(zip(spans, texts, strict=False)):
             if text.strip() and text.split() != (texts[place - 1].split() if place else []):
-                found.setdefault(len(text.split()) - 1, []).append(span)
+                spans_of.setdefault(len(text.split()) - 1, []).append(span)
         words = texts[-1].split() if texts else []
         return [
             Word(words[number], self._seconds(some[0].first), min(self._seconds(some[-1].last), seconds),
                  float(np.mean([span.score for span in some])))
-            for number, some in found.items()
+            for number, some in spans_of.items()
         ]  # fmt: skip
 
     def _spans(self, ids: Sequence[int], frames: Float[np.ndarray, "T V"]) -> list[ctc.Span]:

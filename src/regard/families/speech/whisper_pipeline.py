@@ -134,8 +134,8 @@ class WhisperTranscriber(Transcriber):
             state, ids[:, -1], [limit] * len(ids), seeds, rule=SpokenRule(self.tokens, self.device, times=times),
         )  # fmt: skip
         end = self.tokens.end
-        found = search(self.fast, start, settings, Vocabulary(end, end, end))
-        return [Written(*both) for both in zip(found, silent, strict=True)]
+        texts = search(self.fast, start, settings, Vocabulary(end, end, end))
+        return [Written(*both) for both in zip(texts, silent, strict=True)]
 
     @torch.inference_mode()
     def attention(self, samples: Samples) -> HeardAttention:
@@ -152,7 +152,7 @@ class WhisperTranscriber(Transcriber):
         looks = {name: rows[:, :-1] for name, rows in weights.items()}  # the last row writes the end
         text, tokens = self.tokenizer.decode(ids).strip(), self.tokenizer.shown(ids)
         neurons = {
-            name: each.part(slice(-len(ids) - 1, -1), slice(looks[name].shape[-1])) for name, each in seen.items()
+            name: neurons.part(slice(-len(ids) - 1, -1), slice(looks[name].shape[-1])) for name, neurons in seen.items()
         }
         return HeardAttention(text, spectrogram, tokens, self.step, looks, [], words, neurons)
 
@@ -194,19 +194,19 @@ class WhisperTranscriber(Transcriber):
         settings = options.settings or self.settings
         written = self.write(memory, prompts, settings, times=options.timestamps, seeds=seeds)
         for temperature in () if settings.sample else TEMPERATURES:
-            rows = [row for row, each in enumerate(written) if self._repeats(each.hypotheses[0])]
+            rows = [row for row, text in enumerate(written) if self._repeats(text.hypotheses[0])]
             if not rows:
                 break
             drawn = settings.replace(sample=True, temperature=temperature, beam=1, n_best=1)
             some, their_seeds = [prompts[row] for row in rows], [seeds[row] for row in rows]
             again = self.write(memory[rows], some, drawn, times=options.timestamps, seeds=their_seeds)
-            for row, each in zip(rows, again, strict=True):
-                written[row] = each
+            for row, text in zip(rows, again, strict=True):
+                written[row] = text
         return written
 
-    def _repeats(self, found: Hypothesis) -> bool:
+    def _repeats(self, best: Hypothesis) -> bool:
         """Whether a text is so regular that it must be a loop."""
-        text = self.tokenizer.decode(found.tokens).encode()
+        text = self.tokenizer.decode(best.tokens).encode()
         return len(text) > REPEATED * len(zlib.compress(text))
 
     def _segments(
@@ -252,20 +252,20 @@ class WhisperTranscriber(Transcriber):
         ]
         frames = first_frames(np.stack([layers[layer][head] for layer, head in chosen]))
         begins = [min(float(frame) * self.step, seconds) for frame in frames]
-        found, before = list[list[Word]](), 0
+        words, before = list[list[Word]](), 0
         for ids in texts:
-            found.append(self._timed(ids, begins[before : before + len(ids) + 1]))
+            words.append(self._timed(ids, begins[before : before + len(ids) + 1]))
             before += len(ids)
-        return found
+        return words
 
     def _timed(self, ids: Sequence[int], begins: Sequence[float]) -> list[Word]:
         """The words of a text, from when its tokens begin; the last number is when the text ends."""
-        numbers, found = self.tokenizer.word_numbers(ids), []
+        numbers, words = self.tokenizer.word_numbers(ids), []
         for number, word in enumerate(self.tokenizer.decode(ids).split()):
-            places = [place for place, each in enumerate(numbers) if each == number]
+            places = [place for place, of_word in enumerate(numbers) if of_word == number]
             first, last = (places[0], places[-1]) if places else (len(ids) - 1, len(ids) - 1)
-            found.append(Word(word, begins[first], begins[last + 1]))
-        return found
+            words.append(Word(word, begins[first], begins[last + 1]))
+        return words
 
 
 def _seed(piece: Samples) -> str:
