@@ -6,7 +6,6 @@ that examples of any kind lie in the same memory-mapped files.
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from regard.data.formats.plain_text import Documents
 from regard.data.sources import Part
 from regard.data.tokenizers.pair import START
 from regard.data.tokenizers.text import TextTokenizer
-from regard.errors import DataError, UsageError, with_article
+from regard.errors import UsageError, with_article
 from regard.families.catalog import PIPELINES
 from regard.layers.recurrent import Recurrent
 from regard.search.pipeline import batches_by_length
@@ -40,7 +39,7 @@ from regard.search.start import from_source
 B = TypeVar("B")
 Example = tuple[NDArray[Any], ...]  # one row for each column
 SAMPLES, PHRASEBOOK, SCENES, SPEECH = "samples", "phrasebook", "scenes", "speech"
-# Data without files; samples are texts that a language model writes itself. Names with a prefix are built in, too.
+# Data without files; samples are texts that a language model writes itself. Every name can also have the prefix.
 BUILT_IN, PREFIX = (SAMPLES, PHRASEBOOK, SCENES, SPEECH), "builtin:"
 
 
@@ -126,7 +125,7 @@ class Reader(ABC, Generic[B]):
 
     @abstractmethod
     def real(self, batch: B, place: str) -> Bool[Tensor, "B T"] | None:
-        """Which positions at a place are no padding; None if all."""
+        """Which positions at a place are not padding; None if all."""
 
     def arranged(self, vectors: Float[Tensor, "N *T D"], place: str) -> Float[Tensor, "B *T D"]:
         """The vectors of a place with one row for each example, where the model reads an example in several rows."""
@@ -160,10 +159,10 @@ class Site:
     """One place of a model, at which every position has a vector; of a place with heads, their outputs side by side."""
 
     def __init__(self, model: nn.Module, name: str) -> None:
-        found = find_places(model, name)
-        if len(found) > 1:
-            raise UsageError(f"{name!r} matches {len(found)} places, such as {found[0].name}; name one of them")
-        self.model, self.place, self.name = model, found[0], found[0].name
+        places = find_places(model, name)
+        if len(places) > 1:
+            raise UsageError(f"{name!r} matches {len(places)} places, such as {places[0].name}; name one of them")
+        self.model, self.place, self.name = model, places[0], places[0].name
 
     @property
     def changeable(self) -> bool:
@@ -223,15 +222,6 @@ def observe(reader: Reader[Any], site: Site, examples: Sequence[Example], *, los
     return Seen(vectors, real, summed, answers)
 
 
-def fingerprint(model: nn.Module) -> str:
-    """A number that tells the weights of models apart."""
-    found = 0
-    for name, weights in sorted(model.named_parameters()):
-        raw = weights.detach().cpu().contiguous().view(torch.uint8).numpy()
-        found = zlib.crc32(raw.tobytes(), zlib.crc32(name.encode(), found))
-    return f"{found:08x}"
-
-
 def side_of(place: Place | str) -> str:
     """What the positions of a place belong to: "source" in an encoder or the body of a model of images, and in what a
     decoder looks at there."""
@@ -256,7 +246,7 @@ def goes_by_steps(model: nn.Module) -> bool:
     """Whether a model has a recurrent decoder. Trained on whole texts it computes its states without a call at each, so
     that they can be seen and changed only while it goes step by step."""
     decoder = getattr(model, "decoder", None)
-    return isinstance(decoder, nn.Module) and any(isinstance(each, Recurrent) for each in decoder.modules())
+    return isinstance(decoder, nn.Module) and any(isinstance(module, Recurrent) for module in decoder.modules())
 
 
 def step_logits(model: Any, state: object, inputs: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
@@ -340,35 +330,13 @@ class SourceReader(Reader[Batch]):
         return self.model(batch.source, batch.source_mask, batch.inputs, factored=factored)
 
 
-def is_built_in(path: str) -> bool:
-    """Whether data need no files."""
-    return path in BUILT_IN or path.startswith(PREFIX)
-
-
-def read_examples(reader: Reader[Any], source: Source) -> Iterator[Example]:
-    """The examples of some data; built-in data of another kind of model are refused."""
-    if is_built_in(source.path) and source.path not in reader.built_in:
-        known = ", ".join(reader.built_in) or "none"
-        raise UsageError(
-            f"{source.path!r} is nothing that {with_article(type(reader.model).__name__)} reads; give files, or what "
-            f"is built in for it: {known}"
-        )
-    return reader.examples(source)
-
-
-def no_examples(source: Source) -> DataError:
-    """The error of data without a single example."""
-    return DataError(
-        f"{source.path}: there is nothing to read for the {source.part} part; give other data, or a larger block"
-    )
-
-
 def reader_of(pipeline: Any) -> Reader[Any]:
     """The reader of a loaded pipeline."""
-    entry = PIPELINES.get(pipeline.pipeline)
-    if entry is None or not entry.reader:
+    entry = PIPELINES[pipeline.pipeline]
+    if not entry.reader:
+        names = [other.class_name.rpartition(".")[2] for other in PIPELINES.values() if other.reader]
         raise UsageError(
-            f"a sparse autoencoder cannot read {with_article(type(pipeline).__name__)}; choose another model"
+            f"a sparse autoencoder cannot read {with_article(type(pipeline).__name__)}; it reads: {', '.join(names)}"
         )
     reader: Reader[Any] = entry.load(entry.reader)(pipeline)
     return reader

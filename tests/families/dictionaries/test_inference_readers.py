@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import DataError, UsageError
 from regard.families.catalog import MODELS, PIPELINES
 from regard.families.detection.proposals import Truth
+from regard.families.dictionaries.data import read_examples
 from regard.families.dictionaries.model import SparseAutoencoder, SparseAutoencoderConfig
 from regard.families.dictionaries.page import lines_of
 from regard.families.dictionaries.pipeline import find_contexts
@@ -46,7 +48,6 @@ from regard.look.reader import (
     Source,
     TokenUnits,
     observe,
-    read_examples,
     reader_of,
 )
 from regard.training.loop import train
@@ -710,9 +711,10 @@ def test_words_and_steps_of_a_model_of_paths(kind, make_navigator):
         reader.given("turn left")
 
 
-def test_a_pipeline_that_nothing_reads_is_told_what_is_read():
-    with pytest.raises(UsageError, match="cannot read an object; it reads: LanguageModel, Translator, TextToText"):
-        reader_of(object())
+def test_a_pipeline_without_a_reader_is_refused_with_those_that_have_one():
+    unread = SimpleNamespace(pipeline="word_vectors")
+    with pytest.raises(UsageError, match="cannot read a SimpleNamespace; it reads: Translator, LanguageModel, TextTo"):
+        reader_of(unread)
 
 
 def test_an_elmo_reads_both_ways(scene_words, tmp_path):

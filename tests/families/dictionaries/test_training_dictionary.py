@@ -18,14 +18,15 @@ from regard.attention.activations import record_activations
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.errors import ConfigError, UsageError
-from regard.families.dictionaries import data as activations
+from regard.families.dictionaries.data import read_examples
 from regard.families.dictionaries.model import SparseAutoencoder, SparseAutoencoderConfig
-from regard.families.dictionaries.pipeline import FeatureDictionary
+from regard.families.dictionaries.pipeline import FeatureDictionary, fingerprint
 from regard.families.dictionaries.task import DictionaryTask, measure_dictionary, resample
 from regard.families.language.gpt import PRESETS, Gpt, GptConfig
 from regard.families.speech.audio import write_wav
+from regard.families.speech.ctc import JOINT
 from regard.families.speech.manifest import utterances
-from regard.look.reader import Site, Source, fingerprint, observe, reader_of
+from regard.look.reader import Site, Source, observe, reader_of
 from regard.studies.costs.models import COSTS
 from regard.training.loop import train
 from regard.training.metrics_log import METRICS, read_metrics
@@ -233,7 +234,7 @@ def test_a_run_that_resumes_continues_bit_for_bit(activation, planted, tmp_path)
 def test_metrics_are_their_definitions(gpt_folder, tmp_path):
     torch.manual_seed(0)
     pipeline = regard.load(gpt_folder)
-    reader = activations.reader_of(pipeline)
+    reader = reader_of(pipeline)
     site = Site(reader.model, "decoder.0.residual")
     examples = [reader.given(text) for text in ("the fox saw the owl", "the owl")]
     rows = torch.cat([observe(reader, site, [each]).rows for each in examples])
@@ -510,9 +511,13 @@ def test_frames_of_recordings_are_read_with_their_times_and_losses(read, tmp_pat
     logs, said = heard.frames[0].log_softmax(-1), torch.tensor(ids[None, :-1]).long()
     by_labels = functional.ctc_loss(logs[:, None], said, [len(logs)], [len(ids) - 1], blank=0, reduction="sum")
     by_decoder = functional.cross_entropy(heard.taught[0], torch.tensor(ids).long(), reduction="sum")
-    assert recognizer.tokenizer.pad == 0 and alone[0].loss == pytest.approx(float(by_labels + by_decoder), rel=1e-3)
+    assert recognizer.tokenizer.pad == 0
+    assert alone[0].loss == pytest.approx(float(JOINT * by_labels + (1 - JOINT) * by_decoder), rel=1e-3)  # as trained
     units = reader.units(examples[0], site.name)
     assert len(units) == len(alone[0].rows) == len(logs) and units.tokens[10].startswith(" 0.40s")
     given = reader.given(str(tmp_path / "0.wav"))
     assert np.array_equal(given[0], samples)
     assert reader.answer(given, 0) == recognizer.transcribe(tmp_path / "0.wav")[0].text
+    drawn = [[row.tolist() for row in next(read_examples(reader, Source(name, count=1)))]
+             for name in ("speech", "builtin:speech")]  # fmt: skip
+    assert drawn[0] == drawn[1]

@@ -13,7 +13,6 @@ import torch
 from regard.errors import ConfigError, DataError
 from regard.families.speech.audio import write_wav
 from regard.families.speech.data import (
-    JoinConfig,
     SpeechBatches,
     SpeechStore,
     Spoken,
@@ -21,10 +20,10 @@ from regard.families.speech.data import (
     at_speed,
     in_16_bits,
     padded_samples,
-    speech_features,
 )
-from regard.families.speech.features import LogMelConfig, SpecAugment, log_mel
+from regard.families.speech.features import LogMelConfig, SpecAugment, log_mel, speech_features
 from regard.families.speech.manifest import read_recordings
+from regard.families.speech.recipe import JoinConfig
 
 AUDIO = LogMelConfig(rate=8000, n_fft=256, window=200, hop=80, mels=20)
 END = 1
@@ -84,7 +83,7 @@ def test_an_archive_of_spoken_digits_is_read_without_unpacking(tmp_path):
     [
         ("m.jsonl", '{"audio": "a.wav"}', "line 1: has no 'text'"),
         ("m.jsonl", "{", "line 1: is not JSON"),
-        ("m.jsonl", "[1]", "line 1: is no JSON object"),
+        ("m.jsonl", "[1]", "line 1: is not a JSON object"),
         ("m.jsonl", '{"audio": "a", "text": "b", "start": "soon"}', "line 1: start is 'soon'"),
         ("m.jsonl", '{"audio": "a", "text": "b", "start": 2, "end": 1}', "line 1: ends at 1 s, but begins at 2 s"),
         ("m.tsv", "audio\ttext\na\n", "line 2: 1 columns, but the header has 2"),

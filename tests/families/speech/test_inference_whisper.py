@@ -7,7 +7,7 @@ import torch
 
 from regard.errors import CheckpointError
 from regard.families.speech.pipeline import TranscribeOptions
-from regard.families.speech.spoken_tokens import SpokenTokens
+from regard.families.speech.whisper import SpokenTokens
 from regard.families.speech.whisper_pipeline import WhisperTranscriber, Written
 from regard.search.search import Hypothesis
 from tiny_whisper import generation_values, sounds, vocabulary, whisper_folder
@@ -36,7 +36,7 @@ def scripted(whisper, monkeypatch, *answers):
 
 
 def said(whisper, text, score=-0.1, no_speech=0.0):
-    return Written([Hypothesis(whisper._ids(text), score, score, True)], no_speech)
+    return Written([Hypothesis(whisper.text_ids(text.strip()), score, score, True)], no_speech)
 
 
 def test_only_texts_that_repeat_are_drawn_anew(whisper, monkeypatch):
@@ -63,7 +63,7 @@ def test_a_piece_without_speech_says_nothing(whisper, monkeypatch, no_speech, sc
 
 def test_segments_lie_between_times(whisper, monkeypatch):
     first = whisper.tokens.first_time
-    a, b = whisper._ids(" a b"), whisper._ids(" c")
+    a, b = whisper.text_ids("a b"), whisper.text_ids("c")
     tokens = [first + 1, *a, first + 5, first + 5, *b, first + 9, first + 12, *a]
     scripted(whisper, monkeypatch, [Written([Hypothesis(tokens, -0.1, -1.0, True)], 0.0)])
     (found,) = whisper.hear(sounds(1), TranscribeOptions(language="pt", timestamps=True, words=True))

@@ -123,7 +123,7 @@ def test_texts_are_those_of_transformers(pair, times, beam, seed):
     """Greedy and beam search after forced tokens, with suppressed tokens and the rules of times."""
     theirs, ours = pair
     features = ours.features(sounds(4, seed=seed))
-    prompt = ours._prompt("pt", [], times=times)
+    prompt = ours.prompt("pt", times=times)
     expected = written_by(theirs, features, prompt, times=times, num_beams=beam, max_new_tokens=12)
     memory = ours.fast.encode(features)
     settings = SearchSettings(beam=beam, max_length=12)
@@ -137,7 +137,7 @@ def test_the_rules_of_times_are_those_of_transformers(pair):
     """Every kind of beginning, with random probabilities."""
     from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 
-    from regard.families.speech.spoken_tokens import SpokenRule
+    from regard.families.speech.whisper import SpokenRule
     from regard.search.candidates import Grid
 
     theirs, ours = pair
@@ -173,13 +173,13 @@ def test_the_whole_way_is_that_of_transformers(pair, monkeypatch):
     theirs, ours = pair
     (samples,) = sounds(1, seed=7)
     features = ours.features([samples])
-    for language, earlier in (("en", []), ("de", []), ("en", ours._ids(" a b c"))):
+    for language, earlier in (("en", []), ("de", []), ("en", ours.text_ids("a b c"))):
         given = {"prompt_ids": torch.tensor([ours.tokens.previous, *earlier])} if earlier else {}
         with torch.inference_mode():
             (expected,) = theirs.generate(
                 features.transpose(1, 2), language=language, task="transcribe", max_new_tokens=3, **given
             ).tolist()
-        prompt = ours._prompt(language, earlier, times=False)
+        prompt = ours.prompt(language, earlier)
         (found,) = ours.write(ours.fast.encode(features), [prompt], SearchSettings(max_length=3), times=False)
         said = [token for token in expected if token not in (*prompt, ours.tokens.end)]
         assert said == [token for token in found.hypotheses[0].tokens if token not in prompt]
@@ -236,7 +236,7 @@ def test_where_it_looked_is_the_attention_of_transformers(pair, monkeypatch):
     seen = ours.attention(samples)
     memory = ours.encode([samples])
     (language,) = ours.detect(memory)
-    prompt = ours._prompt(language, [], times=False)
+    prompt = ours.prompt(language)
     (written,) = ours.write(memory, [prompt], ours.settings, times=False)
     ids = written.hypotheses[0].tokens
     theirs.set_attn_implementation("eager")

@@ -9,9 +9,9 @@ from regard.cli.main import run
 from regard.errors import DataError
 from regard.families.contract import EvaluationOptions
 from regard.families.speech.audio import write_wav
-from regard.families.speech.evaluate import evaluate_speech
 from regard.families.speech.manifest import utterances
 from regard.families.speech.pipeline import Segment, Transcriber
+from regard.families.speech.task import evaluate_speech
 from regard.search.settings import SearchSettings
 from tiny_whisper import whisper_folder
 
@@ -54,6 +54,7 @@ def test_rates_of_a_manifest_with_parts_and_a_bad_file(tmp_path):
 
 def test_the_built_in_speech_is_measured(tmp_path):
     found = evaluate_speech(Listener(), "builtin:speech", options(tmp_path))
+    assert evaluate_speech(Listener(), "speech", options(tmp_path)) == found
     drawn = list(utterances(part="test", count=6, seed=1, rate=RATE))
     assert found.scores["words"] == sum(len(each.words) for each in drawn) and not found.unread
     assert found.scores["minutes"] == pytest.approx(sum(len(each.samples) for each in drawn) / RATE / 60)

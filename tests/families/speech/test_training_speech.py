@@ -55,7 +55,7 @@ def test_both_losses_are_weighed(tmp_path, weight):
     torch.manual_seed(0)
     model, (_, batch) = task.build().eval(), next(task.batches({"epoch": 0, "index": 0}))
     found = task.loss(model, batch)
-    from regard.families.speech.data import speech_features
+    from regard.families.speech.features import speech_features
 
     features, mask = speech_features(batch.samples, batch.lengths, task.corpus.audio)
     heard = model(features, mask, batch.inputs, batch.labels_mask)
@@ -165,6 +165,13 @@ def test_parts_of_recordings_and_bad_files(tmp_path):
 def test_recipes_that_make_no_sense_are_refused(change, words):
     with pytest.raises(ConfigError, match=words):
         load_recipe("speech-conformer", [change])
+
+
+def test_the_built_in_speech_has_one_name_in_recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("speech-conformer", ["data.train=speech"]).data.train == "builtin:speech"
+    (tmp_path / "speech").mkdir()
+    assert load_recipe("speech-conformer", ["data.train=speech"]).data.train == "speech"  # a folder of that name
 
 
 @pytest.fixture(scope="module")

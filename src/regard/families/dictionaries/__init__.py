@@ -22,7 +22,7 @@ FAMILY = Family(
             "name_features",
             {ANY_HEAD: 'units, features = model.active("we are eating bread")'},
             input=FEATURES,
-            evaluate="evaluate.evaluate_dictionary",
+            evaluate="task.evaluate_dictionary",
         ),
     },
     verbs={"features": "verbs.features"},

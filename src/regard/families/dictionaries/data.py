@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,19 +20,10 @@ from torch import Tensor
 
 from regard.data.batch import VectorBatch
 from regard.data.example_store import ExampleStore
-from regard.families.dictionaries.recipe import ReadSection
+from regard.errors import DataError, UsageError, with_article
+from regard.families.dictionaries.recipe import ReadSection, is_built_in
 from regard.families.loading import load_pipeline
-from regard.look.reader import (
-    Example,
-    Reader,
-    Site,
-    Source,
-    is_built_in,
-    no_examples,
-    observe,
-    read_examples,
-    reader_of,
-)
+from regard.look.reader import PREFIX, Example, Reader, Site, Source, observe, reader_of
 from regard.training.run_state import LoaderPlace
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
@@ -50,14 +41,9 @@ class Examples(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @overload
-    def __getitem__(self, place: int) -> Example: ...
-    @overload
-    def __getitem__(self, place: slice) -> Examples: ...
-    def __getitem__(self, place: int | slice) -> Example | Examples:
-        if isinstance(place, slice):
-            return Examples(self.store, self.numbers[place])
-        return self.store[self.numbers[place]]
+    def __getitem__(self, place: Any) -> Any:
+        chosen = self.numbers[place]
+        return Examples(self.store, chosen) if isinstance(chosen, range) else self.store[chosen]
 
 
 def open_reader(data: ReadSection, device: str) -> Reader[Any]:
@@ -65,44 +51,57 @@ def open_reader(data: ReadSection, device: str) -> Reader[Any]:
     return reader_of(load_pipeline(data.model, device=device))
 
 
-class ExamplePreparation:
-    """Writes the examples that a model will read, and opens them."""
+def read_examples(reader: Reader[Any], source: Source) -> Iterator[Example]:
+    """The examples of some data. Built-in data, with or without prefix, are what the reader calls so; those of another
+    kind of model are refused."""
+    if is_built_in(source.path):
+        plain = source.path.removeprefix(PREFIX)
+        names = [name for name in reader.built_in if name.removeprefix(PREFIX) == plain]
+        if not names:
+            raise UsageError(
+                f"{source.path!r} is nothing that {with_article(type(reader.model).__name__)} reads; give files, or "
+                f"what is built in for it: {', '.join(reader.built_in) or 'none'}"
+            )
+        source = replace(source, path=names[0])
+    return reader.examples(source)
 
-    def __init__(self, data: ReadSection, seed: int) -> None:
-        self.data, self.seed = data, seed
 
-    def prepare(self, folder: Path, poll: Poll) -> None:
-        """Read the data, cut them into examples and store these, unless they are there."""
-        if folder.exists():
-            return
-        reader, stages = open_reader(self.data, "cpu"), Stages(folder)
-        Site(reader.model, self.data.place)  # a wrong name is told before anything is read
-        for source in self._sources():
-            stages.once(source.part, partial(self._write, reader, source, poll))
-        stages.gather()
+def prepare_examples(data: ReadSection, seed: int, folder: Path, poll: Poll) -> None:
+    """Write the examples that a model will read into a folder, unless they are there."""
+    if folder.exists():
+        return
+    reader, stages = open_reader(data, "cpu"), Stages(folder)
+    Site(reader.model, data.place)  # a wrong name is told before anything is read
+    sources = [Source(data.train, "train", data.count, data.block, data.documents, data.to, seed)]
+    if data.valid or is_built_in(data.train):
+        count = max(FEWEST, round(data.split * data.count))
+        sources.append(replace(sources[0], path=data.valid or data.train, part="valid", count=count))
+    for source in sources:
+        stages.once(source.part, partial(_write, reader, source, poll))
+    stages.gather()
 
-    def open(self, folder: Path) -> tuple[Examples, Examples]:
-        """The examples for training and for validation; the last ones, if no others are given."""
-        train = ExampleStore.open(folder / "train")
-        if (folder / "valid").is_dir():
-            valid = ExampleStore.open(folder / "valid")
-            return Examples(train, range(len(train))), Examples(valid, range(len(valid)))
-        kept = len(train) - max(1, round(self.data.split * len(train)))
-        return Examples(train, range(kept)), Examples(train, range(kept, len(train)))
 
-    def _sources(self) -> Iterator[Source]:
-        data = self.data
-        source = Source(data.train, "train", data.count, data.block, data.documents, data.to, self.seed)
-        yield source
-        if data.valid or is_built_in(data.train):
-            count = max(FEWEST, round(data.split * data.count))
-            yield replace(source, path=data.valid or data.train, part="valid", count=count)
+def _write(reader: Reader[Any], source: Source, poll: Poll, folder: Path) -> None:
+    def polled() -> Iterator[Example]:
+        for example in read_examples(reader, source):
+            poll()
+            yield example
 
-    def _write(self, reader: Reader[Any], source: Source, poll: Poll, place: Path) -> None:
-        found = _polled(read_examples(reader, source), poll)
-        ExampleStore.write(place / source.part, found, reader.columns)
-        if len(ExampleStore.open(place / source.part)) < FEWEST:
-            raise no_examples(source)
+    ExampleStore.write(folder / source.part, polled(), reader.columns)
+    if len(ExampleStore.open(folder / source.part)) < FEWEST:
+        raise DataError(
+            f"{source.path}: there is nothing to read for the {source.part} part; give other data, or a larger block"
+        )
+
+
+def open_examples(data: ReadSection, folder: Path) -> tuple[Examples, Examples]:
+    """The examples for training and for validation; the last ones of training, if no others were written."""
+    train = ExampleStore.open(folder / "train")
+    if (folder / "valid").is_dir():
+        valid = ExampleStore.open(folder / "valid")
+        return Examples(train, range(len(train))), Examples(valid, range(len(valid)))
+    kept = len(train) - max(1, round(data.split * len(train)))
+    return Examples(train, range(kept)), Examples(train, range(kept, len(train)))
 
 
 class ActivationStream:
@@ -131,9 +130,9 @@ class ActivationStream:
 
     def read(self, chosen: Sequence[int]) -> Float[Tensor, "N D"]:
         """The vectors of some examples, one example after another within a batch of them."""
-        examples = [self.examples[each] for each in chosen]
+        examples = [self.examples[number] for number in chosen]
         rows = [
-            observe(self.reader, self.site, [examples[each] for each in batch]).rows
+            observe(self.reader, self.site, [examples[place] for place in batch]).rows
             for batch in self.reader.batches(examples)
         ]
         self.examples.store.let_go()
@@ -153,9 +152,3 @@ class ActivationStream:
         vectors = self._whole if len(chosen) == len(self.examples) else self.read(chosen.tolist())
         order = np.random.default_rng([self.seed, epoch, part]).permutation(len(vectors))
         return vectors[torch.from_numpy(order).to(vectors.device)]
-
-
-def _polled(examples: Iterator[Example], poll: Poll) -> Iterator[Example]:
-    for example in examples:
-        poll()
-        yield example

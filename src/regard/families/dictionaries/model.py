@@ -81,7 +81,7 @@ class SparseAutoencoder(nn.Module):
         """Begin at the mean of some vectors, in units of their spread around it, with directions that lead to them.
 
         A direction has its largest score at the vector it leads to, so that at first every feature is active.
-        Directions are alike, so the first sums of them are too large; an encoder that is scaled down to mend this at
+        Directions are alike, so the first sums of them are too large; an encoder that is scaled down to repair this at
         once has steps that are large beside its weights, and most features die of them.
         """
         mean = vectors.mean(dim=0)

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
 from regard.families.dictionaries.pipeline import Context, Feature, FeatureDictionary
 from regard.look.bundle import bundle
 from regard.look.page import fill_page, read_web
-
-
-def render_features(report: dict[str, Any]) -> str:
-    """The page of a report of `studies/features.py`."""
-    style = read_web("page.css") + read_web("features.css")
-    return fill_page(title=f"Features of {report['place']}", style=style, script=_script(), data=report)
-
-
-@cache
-def _script() -> str:
-    return bundle(["feature_page.js"], read_web)
-
 
 WORDS = 4  # that stand for a feature without a name
 ANSWERS = {"whole": "as it is", "off": "off", "up": "turned up"}
@@ -70,26 +57,26 @@ def described(dictionary: FeatureDictionary, number: int) -> dict[str, Any]:
     }
 
 
-def images_of(dictionary: FeatureDictionary, told: Sequence[dict[str, Any]]) -> dict[str, str]:
+def images_of(dictionary: FeatureDictionary, features: Sequence[dict[str, Any]]) -> dict[str, str]:
     """The images that the contexts of some features are from, as PNG files in base64."""
-    needed = {context["example"] for each in told for context in each["contexts"]}
+    needed = {context["example"] for feature in features for context in feature["contexts"]}
     examples = dictionary.contexts.examples
-    return {key: each.image for key, each in examples.items() if key in needed and each.image}
+    return {key: example.image for key, example in examples.items() if key in needed and example.image}
 
 
 def feature_report(
     dictionary: FeatureDictionary, numbers: Sequence[int], *, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Everything that a page shows of some features; the model runs with each of them off and turned up."""
-    told = list[dict[str, Any]]()
+    features = list[dict[str, Any]]()
     for done, number in enumerate(numbers):
         progress(done, len(numbers))
         effects = [
             {"prompt": _prompt(effect.context), "whole": effect.whole, "off": effect.off, "up": effect.up}
             for effect in dictionary.effects(number)
         ]
-        told.append(described(dictionary, number) | {"effects": effects})
-    return about(dictionary) | {"images": images_of(dictionary, told), "features": told}
+        features.append(described(dictionary, number) | {"effects": effects})
+    return about(dictionary) | {"images": images_of(dictionary, features), "features": features}
 
 
 def about(dictionary: FeatureDictionary) -> dict[str, Any]:
@@ -102,16 +89,16 @@ def about(dictionary: FeatureDictionary) -> dict[str, Any]:
     }
 
 
-def lines_of(told: dict[str, Any]) -> Iterator[str]:
+def lines_of(feature: dict[str, Any]) -> Iterator[str]:
     """A feature of a report for the terminal."""
-    yield f"feature {told['number']}  {told['name']}".rstrip()
-    yield f"  active at {told['share']:.2%} of the positions, largest value {told['largest']:.2f}"
-    for context in told["contexts"]:
+    yield f"feature {feature['number']}  {feature['name']}".rstrip()
+    yield f"  active at {feature['share']:.2%} of the positions, largest value {feature['largest']:.2f}"
+    for context in feature["contexts"]:
         yield f"  {context['values'][context['at']]:7.2f}  {_lit(context)}"
-    if told["outputs"]:
-        for kind, pairs in told["outputs"].items():
+    if feature["outputs"]:
+        for kind, pairs in feature["outputs"].items():
             yield f"  {kind:8} {'  '.join(f'{name} {value:+.2f}' for name, value in pairs)}"
-    for effect in told["effects"]:
+    for effect in feature["effects"]:
         yield f"  {effect['prompt']}"
         yield from (f"    {label:10} {effect[key].replace(LINE_END, '⏎')}" for key, label in ANSWERS.items())
 
@@ -134,3 +121,9 @@ def _lit(context: dict[str, Any]) -> str:
 
 def _prompt(context: Context) -> str:
     return "".join(context.tokens[: context.at + 1]) or f"image {context.example}"
+
+
+def render_features(report: dict[str, Any]) -> str:
+    """The offline page of what `feature_report` gives."""
+    style, script = read_web("page.css") + read_web("features.css"), bundle(["feature_page.js"], read_web)
+    return fill_page(title=f"Features of {report['place']}", style=style, script=script, data=report)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.intervene import intervene
 from regard.checkpoints import load_model
@@ -37,7 +37,6 @@ from regard.look.reader import (
     Site,
     TokenUnits,
     Units,
-    fingerprint,
     observe,
     reader_of,
 )
@@ -47,6 +46,15 @@ TOP_CONTEXTS = 8  # of each feature
 AROUND = 12  # tokens shown on either side of the strongest
 OUTPUTS = 8  # tokens or classes that a feature makes most, and least, probable
 TURNED_UP = 2.0  # times the largest value that was seen
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A number that tells the weights of models apart."""
+    checksum = 0
+    for name, weights in sorted(model.named_parameters()):
+        raw = weights.detach().cpu().contiguous().view(torch.uint8).numpy()
+        checksum = zlib.crc32(raw.tobytes(), zlib.crc32(name.encode(), checksum))
+    return f"{checksum:08x}"
 
 
 class Subject(Config):
@@ -137,10 +145,11 @@ class Contexts:
             raise CheckpointError(f"{folder} has no {CONTEXTS}; it is written when the training of a dictionary ends")
         read = json.loads((folder / CONTEXTS).read_text(encoding="utf-8"))
         features = [
-            Feature(**{**each, "contexts": [Context(**context) for context in each["contexts"]]})
-            for each in read["features"]
+            Feature(**{**values, "contexts": [Context(**context) for context in values["contexts"]]})
+            for values in read["features"]
         ]
-        return cls(read["vectors"], features, {key: StoredExample(**each) for key, each in read["examples"].items()})
+        examples = {key: StoredExample(**values) for key, values in read["examples"].items()}
+        return cls(read["vectors"], features, examples)
 
 
 class ActiveFeature(NamedTuple):
@@ -255,12 +264,12 @@ class FeatureDictionary:
         """
         example = self.reader.given(text)
         values = self._values(example)
-        largest = torch.tensor([each.largest for each in self.contexts.features], device=values.device)
+        largest = torch.tensor([feature.largest for feature in self.contexts.features], device=values.device)
         strength, where = (values / largest.clamp(min=1e-6)).max(dim=0)
-        found = [number for number in strength.argsort(descending=True).tolist() if float(values[:, number].max()) > 0]
+        active = [number for number in strength.argsort(descending=True).tolist() if float(values[:, number].max()) > 0]
         return self.reader.units(example, self.site.name), [
             ActiveFeature(number, float(values[where[number], number]), int(where[number]), values[:, number].tolist())
-            for number in found[:top]
+            for number in active[:top]
         ]
 
     @torch.inference_mode()
@@ -274,20 +283,18 @@ class FeatureDictionary:
         moved = mean + self.feature(number).largest * self.model.scale * self.model.directions[number]
         change = (model.unembed(moved) - model.unembed(mean)).flatten()
         change, name = change - change.mean(), self.reader.output_names()
-        count = min(OUTPUTS, len(change) // 2)
-        raised, lowered = change.topk(count), (-change).topk(count)
-        return Outputs(
-            [(name(each), value) for each, value in zip(raised.indices.tolist(), raised.values.tolist(), strict=True)],
-            [
-                (name(each), -value)
-                for each, value in zip(lowered.indices.tolist(), lowered.values.tolist(), strict=True)
-            ],
-        )
+        count, order = min(OUTPUTS, len(change) // 2), change.argsort(descending=True).tolist()
+        first, last = order[:count], order[len(order) - count :][::-1]
+        return Outputs(*([(name(output), float(change[output])) for output in some] for some in (first, last)))
 
     def effects(self, number: int, count: int = 2) -> list[Effect]:
         """What the model says to the strongest contexts as it is, without the feature, and with it everywhere."""
         feature = self.feature(number)
-        return [self._effect(feature, context) for context in feature.contexts[:count]]
+        values = [0.0, TURNED_UP * feature.largest]
+        return [
+            Effect(context, *self._answers(*self._stored(context), number, values))
+            for context in feature.contexts[:count]
+        ]
 
     def answers(self, text: str, number: int, value: float) -> tuple[str, str]:
         """What the model says to a text or the image of a file, as it is and if a feature has a value everywhere."""
@@ -298,20 +305,18 @@ class FeatureDictionary:
 
     def answers_in(self, number: int, context: int, value: float) -> tuple[str, str]:
         """The same for one of the strongest contexts of the feature, counted from 0."""
-        known = self.feature(number).contexts
-        if not 0 <= context < len(known):
-            raise UsageError(f"there is no context {context} of feature {number}; it has {len(known)}, counted from 0")
-        whole, changed = self._answers(*self._stored(known[context]), number, [value])
+        contexts = self.feature(number).contexts
+        if not 0 <= context < len(contexts):
+            raise UsageError(
+                f"there is no context {context} of feature {number}; it has {len(contexts)}, counted from 0"
+            )
+        whole, changed = self._answers(*self._stored(contexts[context]), number, [value])
         return whole, changed
 
     def changed(self, number: int, value: float) -> AbstractContextManager[None]:
         """A context in which one feature has another value at every position; 0 switches it off."""
         change = self.site.replaced(lambda vectors: self.model.with_feature(vectors, number, value))
         return intervene(self.site.model, change)
-
-    def _effect(self, feature: Feature, context: Context) -> Effect:
-        values = [0.0, TURNED_UP * feature.largest]
-        return Effect(context, *self._answers(*self._stored(context), feature.number, values))
 
     def _stored(self, context: Context) -> tuple[Example, int]:
         """The whole example of a context, and the position at which the feature is strongest."""
@@ -338,9 +343,6 @@ def _is_stream(place: str, model: torch.nn.Module) -> bool:
     return place.startswith(ends) and last in ("input", "residual", "after_attention", "after_cross")
 
 
-# Contexts
-
-
 @torch.inference_mode()
 def find_contexts(
     reader: Reader[Any], site: Site, dictionary: SparseAutoencoder, examples: Sequence[Example]
@@ -351,7 +353,7 @@ def find_contexts(
     where = torch.zeros((TOP_CONTEXTS, count), dtype=torch.long)  # the number of the example
     active, vectors = torch.zeros(count, dtype=torch.long), 0
     for batch in reader.batches(examples):
-        seen = observe(reader, site, [examples[each] for each in batch])
+        seen = observe(reader, site, [examples[number] for number in batch])
         real = seen.real.flatten(1)
         values = (dictionary.encode(seen.vectors.flatten(1, -2)) * real[..., None]).cpu()
         vectors += int(real.sum())
@@ -379,9 +381,9 @@ def _again(
 ) -> Iterator[tuple[int, Float[Tensor, "T F"]]]:
     """The features at every position of some examples."""
     for batch in reader.batches([examples[number] for number in numbers]):
-        seen = observe(reader, site, [examples[numbers[each]] for each in batch])
-        for each, rows, real in zip(batch, seen.vectors.flatten(1, -2), seen.real.flatten(1), strict=True):
-            yield numbers[each], dictionary.encode(rows[real]).cpu()
+        seen = observe(reader, site, [examples[numbers[place]] for place in batch])
+        for place, rows, real in zip(batch, seen.vectors.flatten(1, -2), seen.real.flatten(1), strict=True):
+            yield numbers[place], dictionary.encode(rows[real]).cpu()
 
 
 def _context(example: str, units: Units, values: Float[Tensor, T]) -> Context:

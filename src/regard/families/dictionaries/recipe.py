@@ -9,9 +9,14 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 
 from regard.config import Config
 from regard.data.formats.plain_text import Documents
-from regard.look.reader import is_built_in
+from regard.look.reader import BUILT_IN, PREFIX
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
+
+
+def is_built_in(path: str) -> bool:
+    """Whether data need no files."""
+    return path in BUILT_IN or path.startswith(PREFIX)
 
 
 class ReadSection(Config):
@@ -43,19 +48,17 @@ class DictionaryTrainingSection(ExampleTrainingSection):
     resample_gain: PositiveFloat = 0.2  # length of their encoder, as a share of the others' mean
 
 
-MEASURED = (
-    Metric("l0"),
-    Metric("explained_variance", higher_is_better=True),
-    Metric("loss_recovered", higher_is_better=True),
-    Metric("loss_recovered_mean", higher_is_better=True),
-    Metric("dead"),
-)
-
-
 class DictionaryRecipe(Recipe):
     """Everything the training of a dictionary of features depends on."""
 
-    metrics: ClassVar = (LOSS, *MEASURED)
+    metrics: ClassVar = (
+        LOSS,
+        Metric("l0"),
+        Metric("explained_variance", higher_is_better=True),
+        Metric("loss_recovered", higher_is_better=True),
+        Metric("loss_recovered_mean", higher_is_better=True),
+        Metric("dead"),
+    )
     no_init: ClassVar = "a dictionary begins with directions of the activations themselves"
 
     task: Literal["dictionary"]
@@ -66,5 +69,5 @@ class DictionaryRecipe(Recipe):
     @property
     def files(self) -> list[str]:
         """The model that is read, and the files that it reads."""
-        named = [self.data.model, self.data.train, self.data.valid]
-        return [path for path in named if path and not is_built_in(path) and not path.startswith("hf:")]
+        paths = [self.data.model, self.data.train, self.data.valid]
+        return [path for path in paths if path and not is_built_in(path) and not path.startswith("hf:")]

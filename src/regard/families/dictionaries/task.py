@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,22 @@ from torch import Tensor, nn
 from regard.attention.intervene import intervene
 from regard.checkpoints.models import bare
 from regard.data.batch import VectorBatch
-from regard.families.dictionaries.data import ActivationStream, ExamplePreparation, open_reader
+from regard.errors import DataError
+from regard.families.contract import Evaluation, EvaluationOptions
+from regard.families.dictionaries.data import (
+    ActivationStream,
+    open_examples,
+    open_reader,
+    prepare_examples,
+    read_examples,
+)
 from regard.families.dictionaries.model import Coded, SparseAutoencoder, SparseAutoencoderConfig
-from regard.families.dictionaries.pipeline import Subject, find_contexts
+from regard.families.dictionaries.pipeline import FeatureDictionary, Subject, find_contexts, fingerprint
 from regard.families.dictionaries.recipe import DictionaryRecipe
-from regard.look.reader import Example, Reader, Site, fingerprint, observe
+from regard.look.reader import Example, Reader, Site, Source, observe
+from regard.search.settings import RECIPE
 from regard.training.losses import Loss
+from regard.training.recipe.load import load_recipe
 from regard.training.run_state import LoaderPlace
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Optimizers, SupervisedTask, Values
@@ -89,7 +101,7 @@ def measure_dictionary(
         some = [examples[number] for number in range(first, min(first + WINDOW, len(examples)))]
         for batch in reader.batches(some):
             poll()
-            chosen = [some[each] for each in batch]
+            chosen = [some[place] for place in batch]
             seen = observe(reader, site, chosen, loss=True)
             sums.add(seen.rows)
             losses["whole"] += seen.loss
@@ -116,7 +128,25 @@ def recovered(whole: float, replaced: float, ablated: float) -> float:
     return (ablated - replaced) / (ablated - whole) if ablated != whole else float("nan")
 
 
-IDLE = "idle"  # how many vectors came since each feature was last active
+def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: EvaluationOptions) -> Evaluation:
+    """L0, explained variance, dead share and loss recovered, against zeros and against the mean.
+
+    `count` is the most examples that are read; texts are cut as in training.
+    """
+    source, path = Source(data, "test", count=options.count, seed=options.seed), options.folder / RECIPE
+    recipe = load_recipe(str(path)) if path.is_file() else None
+    if isinstance(recipe, DictionaryRecipe):
+        cut = recipe.data
+        source = replace(source, block=cut.block, documents=cut.documents, to=cut.to)
+    examples = list(islice(read_examples(dictionary.reader, source), options.count))
+    if not examples:
+        raise DataError(f"{data} has nothing to read; give data as in training")
+    values = measure_dictionary(dictionary.reader, dictionary.site, dictionary.model, examples)
+    names = {"dead": "dead (of these examples)", "loss": "mean square error"}
+    return Evaluation({"examples": len(examples), **{names.get(key, key): value for key, value in values.items()}})
+
+
+IDLE = "idle"  # how many vectors there were since each feature was last active
 
 
 class DictionaryTask(SupervisedTask[VectorBatch]):
@@ -128,13 +158,13 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     @classmethod
     def prepare(cls, recipe: DictionaryRecipe, folder: Path, poll: Poll) -> None:
         """Store the examples that the model will read; its activations are never stored."""
-        ExamplePreparation(recipe.data, recipe.seed).prepare(folder, poll)
+        prepare_examples(recipe.data, recipe.seed, folder, poll)
 
     def __init__(self, recipe: DictionaryRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, data = recipe, device, recipe.data
         self.reader = open_reader(data, device.type)
         self.site = Site(self.reader.model, data.place)
-        self.train, self.valid = ExamplePreparation(data, recipe.seed).open(folder)
+        self.train, self.valid = open_examples(data, folder)
         self.stream = ActivationStream(
             self.reader, self.site, self.train, batch=recipe.training.batch, buffer=data.buffer, seed=recipe.seed
         )
@@ -205,7 +235,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
 
     @torch.no_grad()
     def after_step(self, step: int, model: nn.Module, batch: VectorBatch, optimizers: Optimizers) -> None:
-        """Let dead features of a `relu` dictionary begin anew at vectors that are badly reconstructed."""
+        """Reset dead features of a `relu` autoencoder to vectors that are badly reconstructed."""
         training = self.recipe.training
         due = training.resample_every and step % training.resample_every == 0
         assert isinstance(model, SparseAutoencoder)

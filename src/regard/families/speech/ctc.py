@@ -1,4 +1,4 @@
-"""Texts of recordings: by the labels of frames (CTC), by the one search, or by both."""
+"""Texts of recordings: by the labels of frames (CTC, Graves et al. 2006), by the search of a decoder, or by both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
-from regard.families.speech import ctc
 from regard.search.search import Hypothesis, search
 from regard.search.settings import SearchSettings, Vocabulary
 from regard.search.start import SearchStart
@@ -89,7 +88,7 @@ def beam_search(frames: Float[np.ndarray, "T V"], blank: int, width: int, count:
                 longer.label = _add(longer.label, before + float(row[label]))
         ranked = sorted(grown.items(), key=lambda item: (-item[1].total, item[0]))
         beam = dict(ranked[:width])
-    return [Labelling(list(prefix), found.total) for prefix, found in list(beam.items())[:count]]
+    return [Labelling(list(prefix), state.total) for prefix, state in list(beam.items())[:count]]
 
 
 def _add(first: float, second: float) -> float:
@@ -104,7 +103,7 @@ def align(frames: Float[np.ndarray, "T V"], labels: Sequence[int], blank: int) -
         raise UsageError(f"{len(labels)} labels need {needed_frames(labels)} frames, but there are {len(frames)}")
     if not labels:
         return []
-    states = [blank, *(each for label in labels for each in (label, blank))]
+    states = [blank, *(state for label in labels for state in (label, blank))]
     best = np.full(len(states), -math.inf)
     best[:2] = frames[0, states[:2]]
     came = np.zeros((len(frames), len(states)), dtype=np.int64)  # states back: 0, 1 or 2
@@ -139,7 +138,7 @@ def scores(
 
 
 Way = Literal["ctc", "attention"]
-JOINT = 0.3  # how much the labels of frames count when they judge what a decoder found
+JOINT = 0.3  # how much the labels of frames count beside a decoder, in its loss and in a search
 NEVER = -1e4  # added to the logit of the unknown token, which says nothing
 
 
@@ -148,12 +147,6 @@ class HeardTexts(NamedTuple):
 
     texts: list[list[Hypothesis]]
     frames: list[Float[np.ndarray, "T V"]]
-
-
-def speech_vocabulary(tokenizer: TextTokenizer) -> Vocabulary:
-    """The special tokens of texts; the padding token begins every one, and is CTC's blank."""
-    assert tokenizer.end is not None
-    return Vocabulary(tokenizer.pad, tokenizer.end, tokenizer.pad)
 
 
 @torch.inference_mode()
@@ -178,46 +171,43 @@ def write_speech(
         logs = model.label(memory).float().log_softmax(dim=-1)
         frames = [row[:length].cpu().numpy() for row, length in zip(logs, lengths, strict=True)]
     if model.decoder is None or way == "ctc":
-        return HeardTexts([_labelled(each, settings, tokenizer) for each in frames], frames)
+        return HeardTexts([_labelled(row, settings, tokenizer) for row in frames], frames)
     if tokenizer.only_unknown is not None:
         settings = settings.replace(logit_bias={tokenizer.only_unknown: NEVER, **settings.logit_bias})
-    judged = logs is not None and settings.beam > 1 and way is None
-    wanted = settings.n_best
-    vocabulary = speech_vocabulary(tokenizer)
+    assert tokenizer.end is not None
+    pad, judged = tokenizer.pad, logs is not None and settings.beam > 1 and way is None
     state = model.decoder.first_state(memory, None if real is None else real[:, None, None])
-    first = torch.full((len(memory),), vocabulary.start, dtype=torch.long, device=memory.device)
+    first = torch.full((len(memory),), pad, dtype=torch.long, device=memory.device)  # begins every text
     limits = [min(settings.limit(length), max(1, length)) for length in lengths]  # nobody says a token a frame
     start = SearchStart(state, first, limits, [""] * len(memory))
-    found = search(model.decoder, start, settings.replace(n_best=settings.width) if judged else settings, vocabulary)
+    wide = settings.replace(n_best=settings.width) if judged else settings
+    texts = search(model.decoder, start, wide, Vocabulary(pad, tokenizer.end, pad))
     if judged:
         assert logs is not None
-        found = [
-            _judged(each, row[:length], tokenizer.pad)[:wanted]
-            for each, row, length in zip(found, logs, lengths, strict=True)
-        ]
-    return HeardTexts(found, frames)
+        rows = zip(texts, logs, lengths, strict=True)
+        texts = [_judged(some, row[:length], pad)[: settings.n_best] for some, row, length in rows]
+    return HeardTexts(texts, frames)
 
 
 def _labelled(frames: Float[np.ndarray, "T V"], settings: SearchSettings, tokenizer: TextTokenizer) -> list[Hypothesis]:
     """Labels of frames as hypotheses; their score is a mean over tokens, as that of a decoder."""
     if settings.width == 1:
-        found = [ctc.greedy(frames, tokenizer.pad)]
+        best = [greedy(frames, tokenizer.pad)]
     else:
-        found = ctc.beam_search(frames, tokenizer.pad, settings.width, settings.n_best)
-    return [Hypothesis(labels, score / (len(labels) + 1), score, True) for labels, score in found]
+        best = beam_search(frames, tokenizer.pad, settings.width, settings.n_best)
+    return [Hypothesis(labels, score / (len(labels) + 1), score, True) for labels, score in best]
 
 
-def _judged(found: list[Hypothesis], frames: Float[Tensor, "T V"], blank: int) -> list[Hypothesis]:
+def _judged(texts: list[Hypothesis], frames: Float[Tensor, "T V"], blank: int) -> list[Hypothesis]:
     """The texts that a decoder found, ordered by both judgements (Watanabe et al. 2017)."""
-    fitting = [each for each in found if ctc.needed_frames(each.tokens) <= len(frames)]
+    fitting = [text for text in texts if needed_frames(text.tokens) <= len(frames)]
     if not fitting:
-        return found
+        return texts
     stacked = frames[:, None].expand(-1, len(fitting), -1)
-    labelled = ctc.scores(stacked, [len(frames)] * len(fitting), [each.tokens for each in fitting], blank)
-    return sorted(map(_weighed, fitting, labelled), key=lambda each: -each.log_probability)
-
-
-def _weighed(found: Hypothesis, labelled: float) -> Hypothesis:
-    """A text with the judgement of both in place of the decoder's."""
-    total = (1 - JOINT) * found.log_probability + JOINT * labelled
-    return replace(found, score=total / (len(found.tokens) + 1), log_probability=total)
+    labelled = scores(stacked, [len(frames)] * len(fitting), [text.tokens for text in fitting], blank)
+    both = [(1 - JOINT) * text.log_probability + JOINT * score for text, score in zip(fitting, labelled, strict=True)]
+    judged = [
+        replace(text, score=total / (len(text.tokens) + 1), log_probability=total)
+        for text, total in zip(fitting, both, strict=True)
+    ]
+    return sorted(judged, key=lambda text: -text.log_probability)

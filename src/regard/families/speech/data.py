@@ -1,36 +1,44 @@
-"""Batches of recordings, or of strings that are joined from recordings of one speaker, as a function of their place."""
+"""Recordings from their source to batches: read or drawn, stored with their tokens, joined to strings, and padded.
+
+Every utterance and batch of training is a function of its place (epoch and number), so that a run can resume anywhere.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import wave
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 
-from regard.config import Config
 from regard.data.batch import Ids, SpeechBatch, decoder_inputs, pad_rows
 from regard.data.columns import Column, ColumnWriter, map_values
 from regard.data.loader import Place, Rows
-from regard.errors import ConfigError, DataError
-from regard.families.speech.audio import Samples, resample
-from regard.families.speech.features import LogMelConfig, SpecAugment, log_mel
+from regard.data.sources import Part
+from regard.errors import DataError
+from regard.families.speech.audio import Samples, read_audio, resample
+from regard.families.speech.features import FULL, SpecAugment
+from regard.families.speech.manifest import is_built_in, read_recordings, utterances
+from regard.families.speech.recipe import JoinConfig
 
 ABOUT, WAVES, TOKENS, ROWS = "speech.json", "waves", "tokens", "recordings.jsonl"
-FULL = 32_767  # the largest sample
 SPEED_STEPS = 100  # speeds are rounded to hundredths
+VOICES = 6  # speakers of the built-in speech are told apart by number only
+NOISE = (1.5, 5.0)  # standard deviation of the noise in pauses, as powers of two in steps of 16 bits
+SORTED = 16  # batches whose recordings are sorted by length together
+# Lengths of a batch are multiples of these, so that there are few different shapes.
+ROUNDED, ROUNDED_LABELS = 0.25, 8  # seconds; tokens, where steps are captured
 
 
 class Spoken(NamedTuple):
@@ -42,12 +50,39 @@ class Spoken(NamedTuple):
     samples: Samples
 
 
-class Row(NamedTuple):
-    """What is known of a recording in a store."""
+def _raise(error: DataError) -> None:
+    raise error
 
-    name: str
-    text: str
-    speaker: str
+
+def read_spoken(
+    source: str,
+    rate: int,
+    *,
+    part: Part = "train",
+    count: int = 0,
+    seed: int = 1,
+    digits: tuple[int, int] = (1, 5),
+    refuse: Callable[[DataError], None] = _raise,
+) -> Iterator[Spoken]:
+    """The recordings of a manifest, a folder or an archive at a rate, or `count` utterances of the built-in speech.
+
+    What cannot be read goes to `refuse`. A file of which several parts are named one after another is read once.
+    """
+    if is_built_in(source):
+        for number, drawn in enumerate(utterances(part=part, count=count, seed=seed, digits=digits, rate=rate)):
+            yield Spoken(f"{part} {number}", drawn.text, f"voice {number % VOICES}", drawn.samples)
+        return
+    file, whole = None, np.empty(0, dtype=np.float32)
+    for recording in read_recordings(source):
+        try:
+            if not isinstance(recording.audio, Path) or recording.audio != file:
+                whole = read_audio(recording.audio, rate, recording.name)
+                file = recording.audio
+            samples = recording.part_of(whole, rate)
+        except DataError as error:
+            refuse(error)
+            continue
+        yield Spoken(recording.name, " ".join(recording.text.split()), recording.speaker, samples)
 
 
 def at_speed(samples: Samples, speed: float) -> Samples:
@@ -72,6 +107,14 @@ def wav_bytes(samples: Samples, rate: int) -> bytes:
     return file.getvalue()
 
 
+class Row(NamedTuple):
+    """What is known of a recording in a store."""
+
+    name: str
+    text: str
+    speaker: str
+
+
 @dataclass(frozen=True)
 class SpeechStore:
     """Recordings by number; `waves` has all speeds of a recording one after another."""
@@ -92,6 +135,11 @@ class SpeechStore:
         """The samples of a recording at a speed, given by its number."""
         return self.waves[number * len(self.speeds) + speed]
 
+    def ids(self, number: int) -> list[int]:
+        """The tokens of the text of a recording."""
+        assert self.tokens is not None
+        return self.tokens[number].tolist()
+
     def lengths(self) -> NDArray[np.int64]:
         """The number of samples of every recording, a column for each speed."""
         return self.waves.lengths().reshape(-1, len(self.speeds))
@@ -107,9 +155,9 @@ class SpeechStore:
         folder.mkdir(parents=True, exist_ok=True)
         count = 0
         with closing(ColumnWriter(folder, WAVES, "<i2")) as writer, (folder / ROWS).open("w", encoding="utf-8") as file:
-            for each in recordings:
-                writer.extend([in_16_bits(at_speed(each.samples, speed)) for speed in speeds])
-                print(json.dumps([each.name, each.text, each.speaker], ensure_ascii=False), file=file)
+            for spoken in recordings:
+                writer.extend([in_16_bits(at_speed(spoken.samples, speed)) for speed in speeds])
+                print(json.dumps([spoken.name, spoken.text, spoken.speaker], ensure_ascii=False), file=file)
                 count += 1
         about = {"recordings": count, "samples": writer.length, "speeds": list(speeds)}
         (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
@@ -125,52 +173,21 @@ class SpeechStore:
     @classmethod
     def open(cls, folder: Path) -> SpeechStore:
         """Map the files of a written store."""
+
+        def column(name: str, dtype: str, values: int, rows: int) -> Column:
+            offsets = map_values(folder / f"{name}.offsets", "<i8", rows + 1)
+            return Column(map_values(folder / f"{name}.bin", dtype, values), offsets)
+
         try:
             about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
             count, speeds = about["recordings"], tuple(about["speeds"])
             with (folder / ROWS).open(encoding="utf-8") as file:
                 rows = [Row(*json.loads(line)) for line in file]
-            waves = Column(
-                map_values(folder / f"{WAVES}.bin", "<i2", about["samples"]),
-                map_values(folder / f"{WAVES}.offsets", "<i8", count * len(speeds) + 1),
-            )
-            tokens = None
-            if "tokens" in about:
-                tokens = Column(
-                    map_values(folder / f"{TOKENS}.bin", "<i4", about["tokens"]),
-                    map_values(folder / f"{TOKENS}.offsets", "<i8", count + 1),
-                )
+            waves = column(WAVES, "<i2", about["samples"], count * len(speeds))
+            tokens = column(TOKENS, "<i4", about["tokens"], count) if "tokens" in about else None
             return cls(folder, rows, waves, speeds, tokens)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{folder} is not a complete set of recordings ({error}); prepare it again") from error
-
-
-NOISE = (1.5, 5.0)  # standard deviation of the noise in pauses, as powers of two in steps of 16 bits
-SORTED = 16  # batches whose recordings are sorted by length together
-# Lengths of a batch are multiples of these, so that there are few different shapes.
-ROUNDED, ROUNDED_LABELS = 0.25, 8  # seconds; tokens, where steps are captured
-
-
-class JoinConfig(Config):
-    """[data.join]: strings of recordings of one speaker, with pauses around each; `longest` = 0 joins nothing."""
-
-    shortest: PositiveInt = 3  # recordings in a string
-    longest: NonNegativeInt = 0
-    shortest_pause: NonNegativeFloat = 0.02  # seconds
-    longest_pause: NonNegativeFloat = 0.3
-    count: PositiveInt = 4000  # strings of an epoch; every epoch has others
-    valid_count: PositiveInt = 200
-    test_count: PositiveInt = 600
-    # what validation and test hear: strings as in training, or every recording once, with a pause before and after it
-    measured: Literal["strings", "recordings"] = "strings"
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.longest and self.longest < self.shortest:
-            raise ConfigError(f"longest = {self.longest}: must not be below shortest = {self.shortest}")
-        if self.longest_pause < self.shortest_pause:
-            raise ConfigError(f"longest_pause = {self.longest_pause}: must not be below shortest_pause")
-        return self
 
 
 class Said(NamedTuple):
@@ -200,33 +217,35 @@ class SpokenRows:
     between: tuple[int, ...] = ()  # the tokens between the texts of a string
 
     def __len__(self) -> int:
-        if not len(self.rows):
-            return 0
-        return self.count if self.join.longest and not self.one_by_one else len(self.rows)
+        strings = self.join.longest and not self._one_by_one
+        return self.count if strings and len(self.rows) else len(self.rows)
 
     @property
-    def one_by_one(self) -> bool:
+    def _one_by_one(self) -> bool:
         """Whether every utterance is one recording with pauses around it."""
         return not self.varied and self.join.measured == "recordings"
 
     @cached_property
-    def by_speaker(self) -> dict[str, NDArray[np.int64]]:
-        """The recordings of each speaker."""
-        found: dict[str, list[int]] = {}
+    def _by_speaker(self) -> list[NDArray[np.int64]]:
+        """The recordings of each speaker, in the order of their names."""
+        rows: dict[str, list[int]] = {}
         for row in self.rows.tolist():
-            found.setdefault(self.store.rows[row].speaker, []).append(row)
-        return {speaker: np.array(rows) for speaker, rows in sorted(found.items())}
+            rows.setdefault(self.store.rows[row].speaker, []).append(row)
+        return [np.array(rows[speaker]) for speaker in sorted(rows)]
 
     def utterance(self, number: int, epoch: int = 0) -> Said:
         """An utterance of an epoch."""
         rng = np.random.default_rng([self.seed, epoch, number, int(self.varied)])
         speed = int(rng.integers(len(self.store.speeds))) if self.varied else self.store.usual
-        if self.join.longest:
-            chosen = [int(self.rows[number])] if self.one_by_one else self._drawn(rng)
-            return self._string(rng, speed, chosen)
-        row = int(self.rows[number])
-        about = self.store.rows[row]
-        return Said(self.store.samples(row, speed), self._ids(row), about.text, about.speaker)
+        if not self.join.longest:
+            row = int(self.rows[number])
+            about = self.store.rows[row]
+            return Said(self.store.samples(row, speed), self.store.ids(row), about.text, about.speaker)
+        if self._one_by_one:
+            return self._string(rng, speed, [int(self.rows[number])])
+        rows = self._by_speaker[int(rng.integers(len(self._by_speaker)))]
+        size = int(rng.integers(self.join.shortest, self.join.longest + 1))
+        return self._string(rng, speed, rng.choice(rows, size).tolist())
 
     def plan(self, batch: int, epoch: int) -> list[Rows]:
         """The utterances of every batch of an epoch. Recordings of similar length are together."""
@@ -239,31 +258,20 @@ class SpokenRows:
         batches = np.array_split(order, -(-len(order) // batch))
         return [batches[number] for number in rng.permutation(len(batches))]
 
-    def _drawn(self, rng: np.random.Generator) -> list[int]:
-        """Some recordings of one speaker."""
-        speakers = list(self.by_speaker)
-        rows = self.by_speaker[speakers[int(rng.integers(len(speakers)))]]
-        return rng.choice(rows, int(rng.integers(self.join.shortest, self.join.longest + 1))).tolist()
-
     def _string(self, rng: np.random.Generator, speed: int, chosen: list[int]) -> Said:
         level = 2 ** rng.uniform(*NOISE)
-        pieces: list[NDArray[np.int16]] = []
-        for row in chosen:
-            pieces += [self._pause(rng, level), self.store.samples(row, speed)]
-        ids = self._ids(chosen[0])[:-1]
-        for row in chosen[1:]:
-            ids += [*self.between, *self._ids(row)[:-1]]
+        samples: list[NDArray[np.int16]] = []
+        ids: list[int] = []
+        for place, row in enumerate(chosen):
+            samples += [self._pause(rng, level), self.store.samples(row, speed)]
+            ids += [*(self.between if place else ()), *self.store.ids(row)[:-1]]
+        samples.append(self._pause(rng, level))
         text = " ".join(self.store.rows[row].text for row in chosen)
-        samples = np.concatenate([*pieces, self._pause(rng, level)])
-        return Said(samples, [*ids, self.end], text, self.store.rows[chosen[0]].speaker)
+        return Said(np.concatenate(samples), [*ids, self.end], text, self.store.rows[chosen[0]].speaker)
 
     def _pause(self, rng: np.random.Generator, level: float) -> NDArray[np.int16]:
         seconds = rng.uniform(self.join.shortest_pause, self.join.longest_pause)
         return np.rint(rng.normal(0, level, int(seconds * self.rate))).astype(np.int16)
-
-    def _ids(self, row: int) -> list[int]:
-        assert self.store.tokens is not None
-        return self.store.tokens[row].tolist()
 
 
 @dataclass(frozen=True)
@@ -278,42 +286,30 @@ class SpeechBatches:
     def __call__(self, rows: Rows, place: Place) -> SpeechBatch:
         said = [self.spoken.utterance(int(number), place[0]) for number in rows]
         draws = self.augmentation.draw(np.random.default_rng([self.spoken.seed, *place]), len(rows))
-        labels, mask = pad_rows([each.ids for each in said], self.pad, self.round_labels)
-        inputs = decoder_inputs(labels, mask, pad=self.pad, start=self.pad)
-        samples, lengths = padded_samples([each.samples for each in said], round(ROUNDED * self.spoken.rate))
-        return SpeechBatch(samples, lengths, torch.from_numpy(draws), inputs, labels, mask)
+        waves, ids = [one.samples for one in said], [one.ids for one in said]
+        return speech_batch(waves, ids, self.pad, draws, round(ROUNDED * self.spoken.rate), self.round_labels)
 
 
-def padded_samples(waves: list[NDArray[np.int16]], multiple: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+def speech_batch(
+    waves: Sequence[NDArray[np.int16]],
+    texts: Sequence[Ids],
+    pad: int,
+    draws: Float[np.ndarray, "B K"] | None = None,
+    multiple: int = 1,
+    round_labels: int = 1,
+) -> SpeechBatch:
+    """Recordings with the tokens of their texts; the lengths of samples and of labels are rounded up to multiples."""
+    labels, mask = pad_rows(texts, pad, round_labels)
+    inputs = decoder_inputs(labels, mask, pad=pad, start=pad)
+    samples, lengths = padded_samples(waves, multiple)
+    draws = np.empty((len(waves), 0), dtype=np.float32) if draws is None else draws
+    return SpeechBatch(samples, lengths, torch.from_numpy(draws), inputs, labels, mask)
+
+
+def padded_samples(waves: Sequence[NDArray[np.int16]], multiple: int = 1) -> tuple[Int[Tensor, "B S"], Int[Tensor, B]]:
     """Samples with zeros behind them, whose common length is a multiple, and their own lengths."""
     lengths = np.array([len(samples) for samples in waves])
     padded = np.zeros((len(waves), int(-(-lengths.max() // multiple) * multiple)), dtype=np.int16)
     for row, samples in zip(padded, waves, strict=True):
         row[: len(samples)] = samples
     return torch.from_numpy(padded), torch.from_numpy(lengths)
-
-
-QUIET = 0.1  # the least deviation that a spectrogram is divided by, so that silence stays silent
-
-
-class Features(NamedTuple):
-    """Spectrograms, padded with zeros, and which of their frames are real."""
-
-    values: Float[Tensor, "B T M"]
-    mask: Bool[Tensor, "B T"]
-
-
-def speech_features(samples: Int[Tensor, "B S"], lengths: Int[Tensor, B], config: LogMelConfig) -> Features:
-    """Log-mel spectrograms without the mean of each band, divided by one deviation for each recording.
-
-    So neither loudness nor the tone of a microphone matters, and a recording alone is as in a batch.
-    """
-    with torch.autocast(samples.device.type, enabled=False):
-        bands = log_mel(samples.float() / FULL, config)
-        frames = (lengths // config.hop).clamp(min=1)
-        mask = torch.arange(bands.shape[1], device=bands.device) < frames[:, None]
-        real = mask[..., None]
-        mean = torch.where(real, bands, 0.0).sum(dim=1, keepdim=True) / frames[:, None, None]
-        centred = torch.where(real, bands - mean, 0.0)
-        variance = centred.square().sum(dim=(1, 2), keepdim=True) / (frames[:, None, None] * config.mels)
-        return Features(centred / variance.sqrt().clamp(min=QUIET), mask)

@@ -1,11 +1,11 @@
-"""SpecAugment (Park et al. 2019): bands and stretches of time of a spectrogram are hidden from the model."""
+"""Log-mel spectrograms, as Conformers and Whispers read them, and SpecAugment (Park et al. 2019), which hides parts."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from regard.errors import CheckpointError, ConfigError
 PREPROCESSING = "preprocessor_config.json"
 PROCESSOR = "processor_config.json"  # where newer transformers put the same under `feature_extractor`
 FLOOR = 1e-10  # of the energy in a band, before its logarithm
+FULL = 32_767  # the largest sample of 16 bits
+QUIET = 0.1  # the least deviation that a spectrogram is divided by, so that silence stays silent
 RANGE = 8.0  # of log10 below the loudest band
 
 # Slaney's scale: linear up to 1,000 Hz, then logarithmic.
@@ -164,6 +166,29 @@ def _read(folder: Path) -> dict[str, Any]:
         if isinstance(values, dict):
             return values
     return {}
+
+
+class Features(NamedTuple):
+    """Spectrograms, padded with zeros, and which of their frames are real."""
+
+    values: Float[Tensor, "B T M"]
+    mask: Bool[Tensor, "B T"]
+
+
+def speech_features(samples: Int[Tensor, "B S"], lengths: Int[Tensor, B], config: LogMelConfig) -> Features:
+    """Log-mel spectrograms without the mean of each band, divided by one deviation for each recording.
+
+    So neither loudness nor the tone of a microphone matters, and a recording alone is as in a batch.
+    """
+    with torch.autocast(samples.device.type, enabled=False):
+        bands = log_mel(samples.float() / FULL, config)
+        frames = (lengths // config.hop).clamp(min=1)
+        mask = torch.arange(bands.shape[1], device=bands.device) < frames[:, None]
+        real = mask[..., None]
+        mean = torch.where(real, bands, 0.0).sum(dim=1, keepdim=True) / frames[:, None, None]
+        centred = torch.where(real, bands - mean, 0.0)
+        variance = centred.square().sum(dim=(1, 2), keepdim=True) / (frames[:, None, None] * config.mels)
+        return Features(centred / variance.sqrt().clamp(min=QUIET), mask)
 
 
 class SpecAugment(Config):

@@ -1,4 +1,4 @@
-"""Recordings with their texts: manifests, folders and archives, read one by one.
+"""Where recordings with texts come from: manifests, folders and archives, or a small formant synthesiser of digits.
 
 A manifest is JSONL with an object for each recording, or TSV with a header. Its columns are `audio` and `text`, and if
 there are such `start` and `end` in seconds, and `speaker`; the names of Common Voice and NeMo are understood too. Paths
@@ -22,6 +22,149 @@ from regard.data.formats.lines import read_lines, refuse
 from regard.data.sources import PARTS, Part
 from regard.errors import DataError, UsageError
 from regard.families.speech.audio import SUFFIXES, AudioSource, Samples
+
+SPEECH = "builtin:speech"  # digits that a small synthesiser speaks
+COLUMNS = {  # our name -> names in manifests
+    "audio": ("audio", "audio_filepath", "path", "file"), "text": ("text", "sentence", "transcript"),
+    "speaker": ("speaker", "client_id"), "start": ("start", "offset"), "end": ("end",),
+}  # fmt: skip
+SPOKEN_DIGIT = re.compile(r"([0-9])_([^_]+)_(\d+)")
+EXPECTED = (
+    "expected a manifest (.jsonl, or .tsv with a header), with audio and text, or a folder or archive of recordings"
+)
+CLIPS = "clips"  # where Common Voice keeps its recordings
+
+
+class Recording(NamedTuple):
+    """A recording, its text, and which part of it; `end` is None at the end of the file."""
+
+    name: str
+    text: str
+    audio: AudioSource
+    speaker: str = ""
+    start: float = 0.0
+    end: float | None = None
+
+    def part_of(self, samples: Samples, rate: int) -> Samples:
+        """The samples from `start` to `end` of those of the whole file."""
+        last = len(samples) if self.end is None else round(self.end * rate)
+        part = samples[round(self.start * rate) : last]
+        if not len(part) or last > len(samples) + rate // 10:
+            raise DataError(f"{self.name}: is only {len(samples) / rate:.2f} s long")
+        return part
+
+
+def is_built_in(path: str) -> bool:
+    """Whether recordings are drawn; `speech` means the same as `builtin:speech`, unless there is such a folder."""
+    return path == SPEECH or (path == SPEECH.partition(":")[2] and not Path(path).exists())
+
+
+def read_recordings(path: str | Path) -> Iterator[Recording]:
+    """The recordings of a manifest, a folder or an archive, in order."""
+    path = Path(path)
+    plain = path.name.removesuffix(".gz")
+    if path.is_dir():
+        return _of_folder(path)
+    if not path.is_file():
+        raise DataError(f"there is no file or folder {str(path)!r}; {EXPECTED}")
+    if path.name.endswith(ARCHIVES):
+        return _of_archive(path)
+    if plain.endswith((".jsonl", ".json")):
+        return _of_rows(path, _json_rows(path))
+    if plain.endswith(".tsv"):
+        return _of_rows(path, _table_rows(path))
+    raise DataError(f"{path} has no recordings; {EXPECTED}")
+
+
+def _of_rows(path: Path, rows: Iterator[tuple[str, Mapping[str, Any]]]) -> Iterator[Recording]:
+    """The recordings of the rows of a manifest, each with its place in the file for messages."""
+    for where, row in rows:
+        audio, text, speaker, start, end = (
+            next((row[name] for name in names if name in row), None) for names in COLUMNS.values()
+        )
+        for column, value in (("audio", audio), ("text", text)):
+            if value is None:
+                raise DataError(f"{where}: has no {column!r}; {EXPECTED}")
+        start, end = _seconds(start, f"{where}: start"), _seconds(end, f"{where}: end")
+        if end is None and start is not None and "duration" in row:
+            end = start + (_seconds(row["duration"], f"{where}: duration") or 0.0)
+        if end is not None and end <= (start or 0.0):
+            raise DataError(f"{where}: ends at {end:g} s, but begins at {start or 0.0:g} s")
+        place, clip = path.parent / str(audio), path.parent / CLIPS / str(audio)
+        name = str(audio) + (f" at {start:g} s" if start else "")
+        file = clip if not place.exists() and clip.exists() else place
+        yield Recording(name, str(text), file, str(speaker or ""), start or 0.0, end)
+
+
+def _seconds(value: Any, where: str) -> float | None:
+    if value in (None, ""):
+        return None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise DataError(f"{where} is {str(value)[:20]!r}; expected seconds, such as 1.25")
+    return seconds
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, line in enumerate(read_lines(path, refuse), 1):
+        where = f"{path}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{where}: is not JSON ({error}); {EXPECTED}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: is not a JSON object; {EXPECTED}")
+        yield where, row
+
+
+def _table_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    lines = read_lines(path, refuse)
+    header = next(lines, "").split("\t")
+    for number, line in enumerate(lines, 2):
+        where, cells = f"{path}, line {number}", line.split("\t")
+        if not line.strip():
+            continue
+        if len(cells) != len(header):
+            raise DataError(f"{where}: {len(cells)} columns, but the header has {len(header)}; {EXPECTED}")
+        yield where, dict(zip(header, cells, strict=True))
+
+
+def _of_folder(folder: Path) -> Iterator[Recording]:
+    """Recordings with texts beside them; the speaker is the first folder below the one that was given."""
+    transcripts: dict[Path, dict[str, str]] = {}  # texts of LibriSpeech by folder
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() not in SUFFIXES:
+            continue
+        if file.parent not in transcripts:
+            lines = (line for texts in sorted(file.parent.glob("*.trans.txt")) for line in read_lines(texts, refuse))
+            columns = (line.partition(" ") for line in lines)
+            transcripts[file.parent] = {name: text for name, _, text in columns if text}
+        beside = file.with_suffix(".txt")
+        if beside.is_file():
+            text = " ".join(beside.read_text(encoding="utf-8").split())
+            yield Recording(str(file), text, file, [*file.relative_to(folder).parts[:-1], ""][0])
+        elif file.stem in transcripts[file.parent]:
+            yield Recording(str(file), transcripts[file.parent][file.stem], file, file.stem.split("-")[0])
+        else:
+            yield _spoken_digit(str(file), file, file.stem)
+
+
+def _of_archive(path: Path) -> Iterator[Recording]:
+    for name, data in archive_members(path, SUFFIXES, contents=True):
+        yield _spoken_digit(f"{path}:{name}", data, PurePosixPath(name).stem)
+
+
+def _spoken_digit(name: str, audio: AudioSource, stem: str) -> Recording:
+    match = SPOKEN_DIGIT.fullmatch(stem)
+    if match is None:
+        raise DataError(f"{name}: there is no text for it; {EXPECTED}")
+    return Recording(name, DIGITS[int(match[1])], audio, match[2])
+
 
 MIN_RATE = 8_000
 OVERTONES = 40
@@ -90,9 +233,8 @@ def utterances(
         raise UsageError(f"speech at {rate} samples a second has too few frequencies; use {MIN_RATE:,} or more")
     for number in range(count):
         rng = np.random.default_rng([seed, PARTS.index(part), number])
-        yield draw_utterance(
-            rng, [str(each) for each in rng.choice(DIGITS, rng.integers(digits[0], digits[1] + 1))], rate
-        )
+        words = rng.choice(DIGITS, rng.integers(digits[0], digits[1] + 1))
+        yield draw_utterance(rng, [str(word) for word in words], rate)
 
 
 def draw_utterance(rng: np.random.Generator, words: list[str], rate: int = 16_000) -> Utterance:
@@ -111,7 +253,7 @@ def draw_utterance(rng: np.random.Generator, words: list[str], rate: int = 16_00
 
 def _say(rng: np.random.Generator, sounds: str, speaker: Speaker, rate: int) -> NDArray[np.float64]:
     """One word: the formants glide from sound to sound."""
-    chosen = [SOUNDS[each] for each in sounds]
+    chosen = [SOUNDS[sound] for sound in sounds]
     lengths = np.array([sound.length * speaker.pace * rng.uniform(0.85, 1.15) for sound in chosen])
     ends = lengths.cumsum()
     time = np.arange(int(ends[-1] * rate)) / rate
@@ -161,148 +303,3 @@ def _noise(
             )
         begin += max(length, 0)
     return total
-
-
-COLUMNS = {  # our name -> names in manifests
-    "audio": ("audio", "audio_filepath", "path", "file"), "text": ("text", "sentence", "transcript"),
-    "speaker": ("speaker", "client_id"), "start": ("start", "offset"), "end": ("end",),
-}  # fmt: skip
-SPOKEN_DIGIT = re.compile(r"([0-9])_([^_]+)_(\d+)")
-EXPECTED = (
-    "expected a manifest (.jsonl, or .tsv with a header), with audio and text, or a folder or archive of recordings"
-)
-CLIPS = "clips"  # where Common Voice keeps its recordings
-
-
-class Recording(NamedTuple):
-    """A recording, its text, and which part of it; `end` is None at the end of the file."""
-
-    name: str
-    text: str
-    audio: AudioSource
-    speaker: str = ""
-    start: float = 0.0
-    end: float | None = None
-
-    def part_of(self, samples: Samples, rate: int) -> Samples:
-        """The samples from `start` to `end` of those of the whole file."""
-        last = len(samples) if self.end is None else round(self.end * rate)
-        part = samples[round(self.start * rate) : last]
-        if not len(part) or last > len(samples) + rate // 10:
-            raise DataError(f"{self.name}: is only {len(samples) / rate:.2f} s long")
-        return part
-
-
-def read_recordings(path: str | Path) -> Iterator[Recording]:
-    """The recordings of a manifest, a folder or an archive, in order."""
-    path = Path(path)
-    plain = path.name.removesuffix(".gz")
-    if path.is_dir():
-        return _of_folder(path)
-    if not path.is_file():
-        raise DataError(f"there is no file or folder {str(path)!r}; {EXPECTED}")
-    if path.name.endswith(ARCHIVES):
-        return _of_archive(path)
-    if plain.endswith((".jsonl", ".json")):
-        return _of_rows(path, _json_rows(path))
-    if plain.endswith(".tsv"):
-        return _of_rows(path, _table_rows(path))
-    raise DataError(f"{path} has no recordings; {EXPECTED}")
-
-
-def _of_rows(path: Path, rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[Recording]:
-    for number, row in rows:
-        where = f"{path}, line {number}"
-        found = {ours: next((row[name] for name in names if name in row), None) for ours, names in COLUMNS.items()}
-        for needed in ("audio", "text"):
-            if found[needed] is None:
-                raise DataError(f"{where}: has no {needed!r}; {EXPECTED}")
-        start, end = (_seconds(found[key], f"{where}: {key}") for key in ("start", "end"))
-        if end is None and start is not None and "duration" in row:
-            end = start + (_seconds(row["duration"], f"{where}: duration") or 0.0)
-        if end is not None and end <= (start or 0.0):
-            raise DataError(f"{where}: ends at {end:g} s, but begins at {start or 0.0:g} s")
-        place = path.parent / str(found["audio"])
-        if not place.exists() and (path.parent / CLIPS / str(found["audio"])).exists():
-            place = path.parent / CLIPS / str(found["audio"])
-        name = str(found["audio"]) + (f" at {start:g} s" if start else "")
-        yield Recording(name, str(found["text"]), place, str(found["speaker"] or ""), start or 0.0, end)
-
-
-def _seconds(value: Any, where: str) -> float | None:
-    if value in (None, ""):
-        return None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise DataError(f"{where} is {str(value)[:20]!r}; expected seconds, such as 1.25")
-    return seconds
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(read_lines(path, refuse), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}: is not JSON ({error}); {EXPECTED}") from None
-        if not isinstance(row, dict):
-            raise DataError(f"{path}, line {number}: is no JSON object; {EXPECTED}")
-        yield number, row
-
-
-def _table_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    lines = read_lines(path, refuse)
-    header = next(lines, "").split("\t")
-    for number, line in enumerate(lines, 2):
-        if not line.strip():
-            continue
-        cells = line.split("\t")
-        if len(cells) != len(header):
-            raise DataError(
-                f"{path}, line {number}: {len(cells)} columns, but the header has {len(header)}; {EXPECTED}"
-            )
-        yield number, dict(zip(header, cells, strict=True))
-
-
-def _of_folder(folder: Path) -> Iterator[Recording]:
-    known: dict[Path, dict[str, str]] = {}  # texts of LibriSpeech by folder
-    for file in sorted(folder.rglob("*")):
-        if file.suffix.lower() not in SUFFIXES:
-            continue
-        if file.parent not in known:
-            known[file.parent] = _libri_speech(file.parent)
-        beside = file.with_suffix(".txt")
-        if beside.is_file():
-            text = " ".join(beside.read_text(encoding="utf-8").split())
-            yield Recording(str(file), text, file, _folder_speaker(folder, file))
-        elif file.stem in known[file.parent]:
-            yield Recording(str(file), known[file.parent][file.stem], file, file.stem.split("-")[0])
-        else:
-            yield _spoken_digit(str(file), file)
-
-
-def _folder_speaker(folder: Path, file: Path) -> str:
-    """The first folder below the one that was given."""
-    parents = file.relative_to(folder).parts[:-1]
-    return parents[0] if parents else ""
-
-
-def _libri_speech(folder: Path) -> dict[str, str]:
-    lines = (line for file in sorted(folder.glob("*.trans.txt")) for line in read_lines(file, refuse))
-    return {name: text for name, _, text in (line.partition(" ") for line in lines) if text}
-
-
-def _of_archive(path: Path) -> Iterator[Recording]:
-    for name, data in archive_members(path, SUFFIXES, contents=True):
-        yield _spoken_digit(f"{path}:{name}", data, PurePosixPath(name).stem)
-
-
-def _spoken_digit(name: str, audio: AudioSource, stem: str = "") -> Recording:
-    found = SPOKEN_DIGIT.fullmatch(stem or Path(name).stem)
-    if found is None:
-        raise DataError(f"{name}: there is no text for it; {EXPECTED}")
-    return Recording(name, DIGITS[int(found[1])], audio, found[2])

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,8 +34,8 @@ from regard.families.speech.audio import (
 )
 from regard.families.speech.conformer import SUBSAMPLED, Conformer
 from regard.families.speech.ctc import HeardTexts, Way, write_speech
-from regard.families.speech.data import Features, in_16_bits, padded_samples, speech_features
-from regard.families.speech.features import LogMelConfig, log_mel
+from regard.families.speech.data import in_16_bits, padded_samples
+from regard.families.speech.features import Features, LogMelConfig, log_mel, speech_features
 from regard.look.neurons import LayerNeurons, record_neurons
 from regard.runtime.convert import fast_model
 from regard.search.pipeline import load_for_pipeline
@@ -75,14 +76,9 @@ class Segment:
 
     def to_json(self) -> dict[str, Any]:
         """The segment as plain values."""
-        found: dict[str, Any] = {
-            "start": round(self.start, DIGITS),
-            "end": round(self.end, DIGITS),
-            "text": self.text,
-        }
-        if self.score is not None:
-            found["score"] = round(self.score, 4)
-        return found | ({"words": [word.to_json() for word in self.words]} if self.words else {})
+        values = {"start": round(self.start, DIGITS), "end": round(self.end, DIGITS), "text": self.text}
+        score = {} if self.score is None else {"score": round(self.score, 4)}
+        return values | score | ({"words": [word.to_json() for word in self.words]} if self.words else {})
 
     def later(self, seconds: float) -> Segment:
         """The same segment in audio that begins `seconds` earlier."""
@@ -141,18 +137,18 @@ class Transcriber(ABC):
         1 or whole numbers of any depth. `changes` are single values of the options."""
         several: Sequence[Audio] = [audio] if isinstance(audio, str | Path | bytes | np.ndarray) else audio
         chosen = (options or TranscribeOptions()).replace(**changes)
-        found = []
+        transcripts = []
         for transcript in self.stream(several, chosen):
             if isinstance(transcript, DataError):
                 raise transcript
-            found.append(transcript)
-        return found
+            transcripts.append(transcript)
+        return transcripts
 
     def stream(
         self, audio: Iterable[Audio], options: TranscribeOptions, names: Iterable[str] = ()
     ) -> Iterator[Transcript | DataError]:
         """The transcript of each file, or why it cannot be read, as soon as it is known. `names` are those of bytes."""
-        return (found for found in self.steps(audio, options, names) if found is not None)
+        return (transcript for transcript in self.steps(audio, options, names) if transcript is not None)
 
     def steps(
         self, audio: Iterable[Audio], options: TranscribeOptions, names: Iterable[str] = ()
@@ -163,7 +159,10 @@ class Transcriber(ABC):
         for source in audio:
             files.append(file := _File())
             try:
-                blocks = self._blocks(source, next(called, ""))
+                name = next(called, "")
+                blocks: Iterable[Samples] = (
+                    [given_samples(source)] if isinstance(source, np.ndarray) else stream_audio(source, self.rate, name)
+                )
                 for piece in cut_at_silence(blocks, self.rate, self.longest):
                     file.samples = piece.start + len(piece.samples)
                     batch.append((file, piece))
@@ -172,19 +171,13 @@ class Transcriber(ABC):
                         batch = []
                         yield None
             except DataError as error:
-                file.error, batch = error, [each for each in batch if each[0] is not file]
+                file.error, batch = error, [(other, piece) for other, piece in batch if other is not file]
             file.ended = True
-            while files and files[0].ended and all(each is not files[0] for each, _ in batch):
+            while files and files[0].ended and all(other is not files[0] for other, _ in batch):
                 yield files.popleft().result(self.rate, options)
         self._hear(batch, options)
         for file in files:
             yield file.result(self.rate, options)
-
-    def _blocks(self, source: Audio, name: str) -> Iterable[Samples]:
-        """Samples at the rate of the model; `name` is that of bytes."""
-        if isinstance(source, np.ndarray):
-            return [given_samples(source)]
-        return stream_audio(source, self.rate, name)
 
     def checked(self, options: TranscribeOptions) -> TranscribeOptions:
         """The options, with the model's own code for the language; refuses what the model cannot do."""
@@ -209,8 +202,8 @@ class Transcriber(ABC):
         loud = [(file, piece) for file, piece in batch if np.abs(piece.samples).max() >= SILENT]
         if not loud:
             return
-        found = self.hear([piece.samples for _, piece in loud], options)
-        for (file, piece), segments in zip(loud, found, strict=True):
+        heard = self.hear([piece.samples for _, piece in loud], options)
+        for (file, piece), segments in zip(loud, heard, strict=True):
             file.segments += [segment.later(piece.start / self.rate) for segment in segments]
 
 
@@ -288,11 +281,11 @@ class SpeechRecognizer(Transcriber):
     def hear(self, pieces: Sequence[Samples], options: TranscribeOptions) -> list[list[Segment]]:
         """One segment for every piece in which something is said."""
         heard = self.write(pieces, options.settings or self.settings)
-        segments = []
-        for number, (found, samples) in enumerate(zip(heard.texts, pieces, strict=True)):
-            frames = heard.frames[number] if heard.frames else None
-            segments.append(self._segments(found[0], frames, len(samples) / self.rate, words=options.words))
-        return segments
+        frames = heard.frames or repeat(None, len(pieces))
+        return [
+            self._segments(texts[0], logs, len(samples) / self.rate, words=options.words)
+            for texts, logs, samples in zip(heard.texts, frames, pieces, strict=True)
+        ]
 
     def write(self, pieces: Sequence[Samples], settings: SearchSettings, way: Way | None = None) -> HeardTexts:
         """The texts of pieces, and the log-probabilities of their frames."""
@@ -312,8 +305,8 @@ class SpeechRecognizer(Transcriber):
             self.model(features.values, None, inputs)
         frames = [slice(span.first, span.last) for span in spans]  # of every token
         weights, neurons = dict[str, np.ndarray](), dict[str, LayerNeurons]()
-        for name, each in looks.items() if ids else ():
-            rows = each[0].float().cpu().numpy()
+        for name, recorded in looks.items() if ids else ():
+            rows = recorded[0].float().cpu().numpy()
             if name.endswith("cross"):
                 weights[name], neurons[name] = rows[:, : len(ids)], seen[name].part(slice(len(ids)))
             elif name.startswith("encoder") and spans:
@@ -336,29 +329,29 @@ class SpeechRecognizer(Transcriber):
         return self.audio.seconds(SUBSAMPLED * frame)
 
     def _segments(
-        self, found: Hypothesis, frames: Float[np.ndarray, "T V"] | None, seconds: float, *, words: bool
+        self, best: Hypothesis, frames: Float[np.ndarray, "T V"] | None, seconds: float, *, words: bool
     ) -> list[Segment]:
-        text = self.tokenizer.decode(found.tokens).strip()
+        text = self.tokenizer.decode(best.tokens).strip()
         if not text:
             return []
-        timed = [] if frames is None else self._words(found.tokens, frames, seconds)
+        timed = [] if frames is None else self._words(best.tokens, frames, seconds)
         start, end = (timed[0].start, timed[-1].end) if timed else (0.0, seconds)
-        return [Segment(text, start, end, timed if words else [], found.score)]
+        return [Segment(text, start, end, timed if words else [], best.score)]
 
     def _words(self, ids: Sequence[int], frames: Float[np.ndarray, "T V"], seconds: float) -> list[Word]:
         """The words of a text and when they are said, from the frames of its tokens; the last frame may reach beyond
         the end of the audio, the words do not."""
-        found: dict[int, list[ctc.Span]] = {}
+        spans_of: dict[int, list[ctc.Span]] = {}
         spans = self._spans(ids, frames)
         texts = [self.tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
         for place, (span, text) in enumerate(zip(spans, texts, strict=False)):
             if text.strip() and text.split() != (texts[place - 1].split() if place else []):
-                found.setdefault(len(text.split()) - 1, []).append(span)
+                spans_of.setdefault(len(text.split()) - 1, []).append(span)
         words = texts[-1].split() if texts else []
         return [
             Word(words[number], self._seconds(some[0].first), min(self._seconds(some[-1].last), seconds),
                  float(np.mean([span.score for span in some])))
-            for number, some in found.items()
+            for number, some in spans_of.items()
         ]  # fmt: skip
 
     def _spans(self, ids: Sequence[int], frames: Float[np.ndarray, "T V"]) -> list[ctc.Span]:

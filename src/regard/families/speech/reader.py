@@ -1,4 +1,4 @@
-"""Reading speech: recognisers, by the loss of labels of frames and of every token that a decoder says."""
+"""Reading speech for sparse autoencoders: recordings with texts, and the loss of what a model hears in them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn import functional
 
-from regard.data.batch import decoder_inputs, pad_rows
+from regard.data.batch import SpeechBatch, pad_rows
 from regard.families.speech.audio import Samples, read_audio
 from regard.families.speech.conformer import SUBSAMPLED, Conformer, subsampled
 from regard.families.speech.ctc import needed_frames
-from regard.families.speech.data import FULL, in_16_bits, padded_samples, speech_features
-from regard.families.speech.manifest import read_recordings, utterances
+from regard.families.speech.data import in_16_bits, read_spoken, speech_batch
+from regard.families.speech.features import FULL, Features, speech_features
+from regard.families.speech.manifest import SPEECH
 from regard.families.speech.pipeline import BATCH_PIECES, SpeechRecognizer, TranscribeOptions
+from regard.families.speech.task import speech_loss
 from regard.families.speech.whisper_pipeline import WhisperTranscriber
-from regard.look.reader import SPEECH, B, Example, Reader, Source, TokenUnits, fed_tokens, side_of, summed_loss
+from regard.look.reader import B, Example, Reader, Source, TokenUnits, fed_tokens, side_of, summed_loss
 
 
 class RecordingReader(Reader[B]):
@@ -32,8 +33,8 @@ class RecordingReader(Reader[B]):
     built_in: ClassVar = (SPEECH,)
 
     def __init__(self, pipeline: SpeechRecognizer | WhisperTranscriber) -> None:
-        self.hearing, self.model, self.device = pipeline, pipeline.model, pipeline.device
-        self.tokenizer, self.rate = pipeline.tokenizer, pipeline.rate
+        self.model, self.device, self.tokenizer = pipeline.model, pipeline.device, pipeline.tokenizer
+        self.rate, self.longest = pipeline.rate, round(pipeline.longest * pipeline.rate)  # samples heard at once
 
     @abstractmethod
     def text_ids(self, samples: Samples, text: str, to: str) -> list[int]:
@@ -49,8 +50,9 @@ class RecordingReader(Reader[B]):
 
     def examples(self, source: Source) -> Iterator[Example]:
         """Recordings with their texts; those that are too long, or too short for their text, are left out."""
-        for samples, text in islice(self._spoken(source), source.count):
-            if len(samples) <= self.hearing.longest * self.rate:
+        recordings = read_spoken(source.path, self.rate, part=source.part, count=source.count, seed=source.seed)
+        for _, text, _, samples in islice(recordings, source.count):
+            if len(samples) <= self.longest:
                 ids = self.text_ids(samples, text, source.to)
                 example = in_16_bits(samples), np.array(ids, dtype=np.int32)
                 if self.fits(example):
@@ -58,39 +60,26 @@ class RecordingReader(Reader[B]):
 
     def given(self, text: str) -> Example:
         """The recording of a file, as far as the model hears at once, with what the model hears in it."""
-        samples = read_audio(text, self.rate)[: round(self.hearing.longest * self.rate)]
+        samples = read_audio(text, self.rate)[: self.longest]
         return in_16_bits(samples), np.array(self.heard(samples), dtype=np.int32)
 
-    def _spoken(self, source: Source) -> Iterator[tuple[Samples, str]]:
-        rate = self.rate
-        if source.path == SPEECH:
-            for said in utterances(part=source.part, count=source.count, seed=source.seed, digits=(1, 3), rate=rate):
-                yield said.samples, said.text
-            return
-        for each in read_recordings(source.path):
-            yield each.part_of(read_audio(each.audio, rate, each.name), rate), " ".join(each.text.split())
+    def output_names(self) -> Callable[[int], str]:
+        return lambda number: self.tokenizer.pieces([number])[0]
 
 
 class SpeechInputs(NamedTuple):
-    """Spectrograms and which of their frames are real; the texts as a decoder is fed them and as it answers."""
+    """Recordings with the tokens of their texts, and their spectrograms."""
 
-    values: Float[Tensor, "B T M"]
-    mask: Bool[Tensor, "B T"]
-    inputs: Int[Tensor, "B L"]
-    labels: Int[Tensor, "B L"]
-    labels_mask: Bool[Tensor, "B L"]
-
-    @property
-    def frames(self) -> Bool[Tensor, "B T2"]:
-        """Which frames of the encoder are real."""
-        return self.mask[:, ::SUBSAMPLED]
+    texts: SpeechBatch
+    features: Features
 
 
 class SpeechReader(RecordingReader[SpeechInputs]):
     """A Conformer, by labels of frames, a decoder, or both."""
 
+    model: Conformer
+
     def __init__(self, pipeline: SpeechRecognizer) -> None:
-        assert isinstance(pipeline.model, Conformer)
         super().__init__(pipeline)
         self.pipeline, self.audio = pipeline, pipeline.audio
 
@@ -106,64 +95,46 @@ class SpeechReader(RecordingReader[SpeechInputs]):
 
     def batch(self, examples: Sequence[Example]) -> SpeechInputs:
         waves, texts = zip(*examples, strict=True)
-        samples, lengths = padded_samples(list(waves))
-        features = speech_features(samples.to(self.device), lengths.to(self.device), self.audio)
-        labels, mask = pad_rows(texts, self.tokenizer.pad)
-        inputs = decoder_inputs(labels, mask, pad=self.tokenizer.pad, start=self.tokenizer.pad)
-        return SpeechInputs(*features, *(each.to(self.device) for each in (inputs, labels, mask)))
+        batch = speech_batch(waves, texts, self.tokenizer.pad).to(self.device)
+        return SpeechInputs(batch, speech_features(batch.samples, batch.lengths, self.audio))
 
     def length(self, example: Example) -> int:
         """The frames of the encoder."""
         return subsampled(self.audio.frames(len(example[0])))
 
     def run(self, batch: SpeechInputs) -> object:
-        inputs = None if self.model.decoder is None else batch.inputs
-        return self.model(batch.values, batch.mask, inputs, batch.labels_mask)
+        inputs = None if self.model.decoder is None else batch.texts.inputs
+        return self.model(*batch.features, inputs, batch.texts.labels_mask)
 
     def loss(self, batch: SpeechInputs) -> tuple[float, int]:
-        inputs = None if self.model.decoder is None else batch.inputs
-        heard = self.model(batch.values, batch.mask, inputs, batch.labels_mask)
-        total = torch.zeros((), device=self.device)
-        if heard.frames is not None:
-            logs, said = heard.frames.float().log_softmax(dim=-1).transpose(0, 1), batch.labels_mask.sum(dim=1) - 1
-            total += functional.ctc_loss(
-                logs, batch.labels, batch.frames.sum(dim=1), said, blank=self.tokenizer.pad, reduction="sum"
-            )
-        if heard.taught is not None:
-            logits, real = heard.taught, batch.labels_mask
-            total += functional.cross_entropy(logits[real].float(), batch.labels[real], reduction="sum")
-        return float(total), int(batch.labels_mask.sum())
+        loss = speech_loss(self.model, self.model.config, batch.features, batch.texts)
+        return float(loss.total), int(loss.tokens)
 
     def real(self, batch: SpeechInputs, place: str) -> Bool[Tensor, "B T"]:
-        return batch.frames if side_of(place) == "source" else batch.labels_mask
+        return batch.features.mask[:, ::SUBSAMPLED] if side_of(place) == "source" else batch.texts.labels_mask
 
     @torch.inference_mode()
     def units(self, example: Example, place: str) -> TokenUnits:
         """The time of every frame with the label it is given, or the tokens that a decoder is fed."""
         if side_of(place) != "source":
             return fed_tokens(self.tokenizer, example[1].tolist())
-        batch = self.batch([example])
-        heard = self.model(batch.values, batch.mask)
-        count = int(batch.frames.sum())
-        times = [f" {self.audio.seconds(SUBSAMPLED * frame):.2f}s" for frame in range(count)]
-        if heard.frames is None:
+        frames = self.model(*self.batch([example]).features).frames
+        times = [f" {self.audio.seconds(SUBSAMPLED * frame):.2f}s" for frame in range(self.length(example))]
+        if frames is None:
             return TokenUnits(times)
-        found, blank = heard.frames[0, :count].argmax(dim=-1).tolist(), self.tokenizer.pad
-        pieces = self.tokenizer.shown(found)
-        heard_at = zip(times, found, pieces, strict=True)
-        return TokenUnits([time if label == blank else f"{time} {piece}" for time, label, piece in heard_at])
+        labels = frames[0, : len(times)].argmax(dim=-1).tolist()
+        named = zip(times, labels, self.tokenizer.shown(labels), strict=True)
+        blank = self.tokenizer.pad
+        return TokenUnits([time if label == blank else f"{time} {piece}" for time, label, piece in named])
 
     def answer(self, example: Example, position: int) -> str:
         """What is heard in the whole recording."""
         return self.tokenizer.decode(self.heard(_samples(example))[:-1]).strip()
 
-    def output_names(self) -> Callable[[int], str]:
-        return lambda number: self.tokenizer.pieces([number])[0]
-
 
 class WhisperInputs(NamedTuple):
     """Spectrograms and which vectors of the encoder are of the recording; texts after what is asked for, and which of
-    their labels are no part of that."""
+    their labels are not part of that."""
 
     values: Float[Tensor, "B F M"]
     frames: Bool[Tensor, "B T"]
@@ -174,25 +145,24 @@ class WhisperInputs(NamedTuple):
 
 
 class WhisperReader(RecordingReader[WhisperInputs]):
-    """A Whisper. Its texts begin with tokens that ask for a language; the silence behind a recording is no frame."""
+    """A Whisper. Its texts begin with tokens that ask for a language; the silence behind a recording is left out."""
 
     at_once: ClassVar = BATCH_PIECES  # all are padded to one length
 
     def __init__(self, pipeline: WhisperTranscriber) -> None:
         super().__init__(pipeline)
         self.pipeline = pipeline
-        self.asked = len(self._prompt(next(iter(pipeline.tokens.languages), "")))  # tokens before a text
+        self.asked = len(pipeline.prompt(next(iter(pipeline.tokens.languages), "")))  # tokens before a text
 
     def text_ids(self, samples: Samples, text: str, to: str) -> list[int]:
         language = self.pipeline.checked(TranscribeOptions(language=to)).language or self._language(samples)
-        said = self.tokenizer.library.encode(f" {text}", add_special_tokens=False).ids
-        return [*self._prompt(language), *said, self.pipeline.tokens.end]
+        return [*self.pipeline.prompt(language), *self.pipeline.text_ids(text), self.pipeline.tokens.end]
 
     def fits(self, example: Example) -> bool:
         return len(example[1]) <= self.pipeline.positions
 
     def heard(self, samples: Samples) -> list[int]:
-        return self._written(samples, self._prompt(self._language(samples)))
+        return self._written(samples, self.pipeline.prompt(self._language(samples)))
 
     def batch(self, examples: Sequence[Example]) -> WhisperInputs:
         rows, mask = pad_rows([ids for _, ids in examples], self.pipeline.tokens.end)
@@ -201,7 +171,7 @@ class WhisperReader(RecordingReader[WhisperInputs]):
         counted = mask[:, 1:] & (torch.arange(1, rows.shape[1]) >= self.asked)
         texts = frames, rows[:, :-1], rows[:, 1:], mask[:, 1:], counted
         values = self.pipeline.features([_samples(example) for example in examples])
-        return WhisperInputs(values, *(each.to(self.device) for each in texts))
+        return WhisperInputs(values, *(tensor.to(self.device) for tensor in texts))
 
     def length(self, example: Example) -> int:
         """The vectors of the encoder that are of the recording."""
@@ -232,12 +202,6 @@ class WhisperReader(RecordingReader[WhisperInputs]):
         """What is heard in the whole recording, in the language that its text asks for."""
         asked = example[1][: self.asked].tolist()
         return self.tokenizer.decode(self._written(_samples(example), asked)[self.asked : -1]).strip()
-
-    def output_names(self) -> Callable[[int], str]:
-        return lambda number: self.tokenizer.pieces([number])[0]
-
-    def _prompt(self, language: str) -> list[int]:
-        return self.pipeline.tokens.prompt(language, [], times=False, places=self.pipeline.positions)
 
     def _language(self, samples: Samples) -> str:
         with torch.inference_mode():

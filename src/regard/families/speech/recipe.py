@@ -4,20 +4,47 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-import pydantic
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from regard.config import Config, Fraction
-from regard.data.sources import Part
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError
-from regard.families.speech.data import JoinConfig
+from regard.families.speech.ctc import JOINT
 from regard.families.speech.features import LogMelConfig, SpecAugment
+from regard.families.speech.manifest import SPEECH, is_built_in
 from regard.search.settings import SearchSettings
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
 
-SPEECH = "builtin:speech"
+
+class JoinConfig(Config):
+    """[data.join]: strings of recordings of one speaker, with pauses around each; `longest` = 0 joins nothing."""
+
+    shortest: PositiveInt = 3  # recordings in a string
+    longest: NonNegativeInt = 0
+    shortest_pause: NonNegativeFloat = 0.02  # seconds
+    longest_pause: NonNegativeFloat = 0.3
+    count: PositiveInt = 4000  # strings of an epoch; every epoch has others
+    valid_count: PositiveInt = 200
+    test_count: PositiveInt = 600
+    # what validation and test hear: strings as in training, or every recording once, with a pause before and after it
+    measured: Literal["strings", "recordings"] = "strings"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.longest and self.longest < self.shortest:
+            raise ConfigError(f"longest = {self.longest}: must not be below shortest = {self.shortest}")
+        if self.longest_pause < self.shortest_pause:
+            raise ConfigError(f"longest_pause = {self.longest_pause}: must not be below shortest_pause")
+        return self
 
 
 class DrawnSpeechSection(Config):
@@ -28,10 +55,6 @@ class DrawnSpeechSection(Config):
     test_count: PositiveInt = 200
     shortest: PositiveInt = 1
     longest: PositiveInt = 5
-
-    def of(self, part: Part) -> int:
-        """How many of a part."""
-        return {"train": self.count, "valid": self.valid_count, "test": self.test_count}[part]
 
 
 class SpeechSection(Config):
@@ -49,16 +72,16 @@ class SpeechSection(Config):
     join: JoinConfig = JoinConfig()
     drawn: DrawnSpeechSection = DrawnSpeechSection()
 
-    @property
-    def built_in(self) -> bool:
-        """Whether the recordings are the built-in ones."""
-        return self.train == SPEECH
+    @field_validator("train")
+    @classmethod
+    def _name_built_in(cls, train: str) -> str:
+        return SPEECH if is_built_in(train) else train
 
-    @pydantic.model_validator(mode="after")
+    @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
             raise ConfigError(f"data.train names no recordings; give a manifest or a folder of them, or {SPEECH!r}")
-        if self.built_in and (self.valid or self.test or self.held_out_speaker):
+        if self.train == SPEECH and (self.valid or self.test or self.held_out_speaker):
             raise ConfigError("the built-in speech has parts of its own; size them with [data.drawn]")
         if self.held_out_speaker and self.test:
             raise ConfigError("data.test and data.held_out_speaker both say what to test on; leave one out")
@@ -67,10 +90,9 @@ class SpeechSection(Config):
         return self
 
 
-WER = Metric("wer")  # errors for each word of the reference, of normalised text (training/evaluation/error_rates.py)
+WER = Metric("wer")  # errors for each word of the reference, of normalised text
 SENTENCES = Metric("sentence_errors")  # share of utterances that are not exactly right, of normalised text
 BLANKS = Metric("blanks")  # share of frames whose best label is the blank
-HEARD = (WER, SENTENCES)
 
 
 class SpeechTrainingSection(ExampleTrainingSection):
@@ -78,24 +100,22 @@ class SpeechTrainingSection(ExampleTrainingSection):
 
     lengths_vary: ClassVar[bool] = True
 
-    ctc_weight: float = Field(default=0.3, ge=0, le=1)  # of the labels of frames, beside a decoder
+    ctc_weight: float = Field(default=JOINT, ge=0, le=1)  # of the labels of frames, beside a decoder
     label_smoothing: Fraction = 0.1  # of the decoder
     validate_utterances: NonNegativeInt = 200  # how many are transcribed at each validation; 0 measures the loss alone
 
-    graphs: bool = (
-        False  # a captured step uses our own CTC loss (training/ctc.py), whose speed on a GPU is not measured
-    )
+    graphs: bool = False  # a captured step uses our own CTC loss (training/ctc.py); its speed on a GPU is not measured
 
     @property
     def shapes_recur(self) -> bool:
-        """With graphs, labels are rounded too (data/speech/batches.py), so there are few shapes."""
+        """With graphs, the lengths of labels are rounded too, so there are few shapes."""
         return self.graphs
 
 
 class SpeechRecipe(Recipe):
     """Everything the training of a speech recogniser depends on."""
 
-    metrics: ClassVar = (LOSS, *HEARD, BLANKS)
+    metrics: ClassVar = (LOSS, WER, SENTENCES, BLANKS)
 
     task: Literal["speech"]
     model: ModelSection = ModelSection(name="conformer")
@@ -106,13 +126,12 @@ class SpeechRecipe(Recipe):
     training: SpeechTrainingSection = SpeechTrainingSection()
     decoding: SearchSettings = SearchSettings()
 
-    @pydantic.model_validator(mode="after")
+    @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.training.metric in [metric.name for metric in HEARD] and not self.training.validate_utterances:
-            raise ConfigError(
-                f"training.metric is {self.training.metric!r}, which needs training.validate_utterances above 0"
-            )
-        if self.audio.log != "natural" or self.audio.padding != "zeros":
+        metric = self.training.metric
+        if metric in (WER.name, SENTENCES.name) and not self.training.validate_utterances:
+            raise ConfigError(f"training.metric is {metric!r}, which needs training.validate_utterances above 0")
+        if (self.audio.log, self.audio.padding) != ("natural", "zeros"):
             raise ConfigError(
                 "audio.log and audio.padding: training pads batches, which only 'natural' and 'zeros' allow"
             )
