@@ -410,7 +410,7 @@ def test_words_and_regions_of_a_vilbert(head, scene_words, tmp_path):
     pipeline = VisionLanguageModel(model, scene_words, region_reader(finder))
     reader = reader_of(pipeline)
     examples = list(reader.examples(Source("scenes", count=8)))
-    drawn = list(scenes(part="train", count=8, seed=1, size=64))
+    drawn = list(scenes(part="train", count=8, seed=1, size=48))
     texts = [scene_words.decode(ids.tolist()) for ids, *_ in examples]
     if head in ("score", "pretraining"):  # every second text is read with the image before it
         assert [int(target[0]) for *_, target, _ in examples] == [1, 0] * 4

@@ -21,7 +21,7 @@ from regard.families.detection.data import fit
 from regard.families.detection.pipeline import ObjectDetector
 from regard.families.images.pipeline import DETAIL, ImageSource, open_image
 from regard.families.images.view import inspect_image
-from regard.families.vision_language.view import draw_regions
+from regard.look.box_figures import draw_regions
 from regard.look.charts import COLOURS
 from regard.look.figure_files import save_figure
 from regard.look.figures import INK, draw
