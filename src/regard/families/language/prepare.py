@@ -16,9 +16,6 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import Style, VocabularyConfig, train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
-from regard.families.navigation.houses import held_out, told_paths
-from regard.families.navigation.recipe import HOUSES, HousesSection
-from regard.families.navigation.synthetic import built_in_houses, built_in_routes
 from regard.training.initial_model import initial_tokenizer
 from regard.training.recipe.data_sections import PlainTextSection
 from regard.training.recipe.files import PHRASEBOOK
@@ -114,22 +111,14 @@ def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
 
     The houses are the first that tasks on paths hold out too, so that no stage of training reads of them.
     """
+    from regard.families.navigation.data import held_out, instructions
+
     if data.valid or part == "test":
-        return _told(entry for path in data.paths(part) for entry in _paths(path))
-    entries = [entry for path in data.paths("train") for entry in _paths(path)]
+        return _told(entry for path in data.paths(part) for entry in instructions(path))
+    entries = [entry for path in data.paths("train") for entry in instructions(path)]
     scans = {scan for scan, _ in entries}
     aside = held_out(scans, round(data.split * len(scans)))
     return _told((scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid"))
-
-
-def _paths(path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The scan and the instructions of every path."""
-    if path == HOUSES:
-        sizes = HousesSection()
-        for house in built_in_houses(1, sizes.count):
-            yield from ((route.scan, route.instructions) for route in built_in_routes(house, 1, sizes.routes))
-        return
-    yield from told_paths(path)
 
 
 def _told(entries: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[Line]:
