@@ -27,7 +27,8 @@ from regard.families.navigation.houses import (
     held_out,
     read_houses,
     read_routes,
-)  # fmt: skip
+    told_paths,
+)
 from regard.families.navigation.recipe import HousesSection, PathRecipe
 from regard.families.navigation.synthetic import HOUSES, built_in_house, built_in_routes
 from regard.training.initial_model import initial_tokenizer
@@ -119,8 +120,7 @@ class PathStore:
     @property
     def usable(self) -> Int[np.ndarray, " M"]:
         """The instructions with a candidate that succeeds and one that fails."""
-        both: np.ndarray = self.succeeds.any(axis=1) & self.fails.any(axis=1)
-        return np.flatnonzero(both[self.routes])
+        return np.flatnonzero(np.asarray(self.succeeds.any(axis=1) & self.fails.any(axis=1))[self.routes])
 
     def save(self, folder: Path, name: str) -> None:
         np.savez(folder / f"{name}.npz", **{array: getattr(self, array) for array in _ARRAYS})

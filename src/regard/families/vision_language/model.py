@@ -124,8 +124,7 @@ class VilbertConfig(Config):
 
     def with_words(self, words: BertConfig) -> "VilbertConfig":
         """The same model with the stream of words of a given BERT."""
-        others = BertConfig.model_fields.keys() - _SHARED - _OF_HEADS
-        further = {key: getattr(words, key) for key in others}
+        further = {key: getattr(words, key) for key in BertConfig.model_fields if key not in _SHARED | _OF_HEADS}
         return self.replace(**{key: getattr(words, key) for key in _SHARED}, word_values=further)
 
     @property
