@@ -8,7 +8,7 @@ import torch
 
 from regard.checkpoints import load_model
 from regard.cli.main import run
-from regard.families.language.masked import _preparation
+from regard.families.language.data import lines
 from regard.families.navigation.data import LengthPrior, PathSettings, PathStore, length_prior
 from regard.families.navigation.houses import held_out
 from regard.families.navigation.synthetic import built_in_houses, built_in_routes
@@ -187,8 +187,8 @@ def test_stages_start_from_one_another(tmp_path):
 
 
 def test_the_first_stage_reads_of_no_house_that_later_ones_hold_out(tmp_path):
-    preparation = _preparation(load_recipe("houses-bert"))
-    texts = {part: {line.text.strip() for line in preparation.lines(part)} for part in ("train", "valid")}
+    data = load_recipe("houses-bert").data
+    texts = {part: {line.text.strip() for line in lines(data, part)} for part in ("train", "valid")}
     houses = {house.scan: house for house in built_in_houses(1, 40)}
     aside = held_out(houses, 12)
     told = {text for scan in aside for route in built_in_routes(houses[scan], 1, 30) for text in route.instructions}

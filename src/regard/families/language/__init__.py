@@ -68,7 +68,7 @@ FAMILY = Family(
                 "tags": 'print(model.tag("Anna lives in New York"))',
                 "answer": 'print(model.answer("Where does Anna live?", "Anna lives in New York.")[0].text)',
             },
-            evaluate="evaluate.evaluate_texts",
+            evaluate="classification.evaluate_texts",
             reader="label_reader.encoder_reader",
         ),
         "word_vectors": PipelineEntry(
