@@ -462,7 +462,7 @@ def test_a_block_longer_than_the_model_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["data.labels=['0','2']"], "label '1' is not one of"),
+        (["data.labels=['0','2']"], "label '1' is none of the model's"),
         (["data.labels=['0','1','2']", "training.metric=accuracy"], "label '2' never occurs"),
         (["data.label=nowhere"], "no column 'nowhere'"),
         (["data.label=sentence", "data.labels=[]", "training.metric=spearman"], "is not a number"),
