@@ -16,8 +16,6 @@ from regard.config import Config
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.families.catalog import MODELS
-from regard.families.language.bert import BertConfig
-from regard.families.vision_language.model import Vilbert, VilbertConfig
 from regard.training.recipe.sections import ModelSection
 
 C = TypeVar("C", bound=Config)
@@ -56,7 +54,7 @@ def build_model(section: ModelSection, tokenizer: TextTokenizer, **changes: Any)
     if section.init:
         model = initialised(section, changes)
         assert isinstance(model.config, Config)
-        _check_vocabulary(section.init, tokenizer, model.config)
+        check_vocabulary(section.init, tokenizer, model.config)
         return model
     config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
     return MODELS[section.name].model(config.replace(**changes))
@@ -73,7 +71,7 @@ def started_from(loaded: LoadedModel, section: ModelSection, changes: dict[str, 
         raise UsageError(f"{section.init} holds a {loaded.name} model, but model.name is {section.name!r}")
     model = MODELS[section.name].model(loaded.config.replace(**{**section.overrides, **changes}))
     if not section.fresh:
-        _copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
+        copy_body(own_tensors(loaded.model), own_tensors(model), section.init)
     return model
 
 
@@ -97,29 +95,11 @@ def start_body(body: nn.Module, init: str) -> None:
         raise CheckpointError(
             f"model.body_init: {init} is {with_article(loaded.name)} of another shape than the body of this model"
         )
-    _copy_body(given, into, init)
+    copy_body(given, into, init)
 
 
-def build_two_streams(section: ModelSection, words: str, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:
-    """A model of two streams as `build_model` makes it; `words` may name the folder of a BERT whose weights a new
-    model's stream of words starts from."""
-    if section.init or not words:
-        return build_model(section, tokenizer, **changes)
-    loaded = load_model(initial_folder(words))
-    config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
-    if not isinstance(loaded.config, BertConfig) or not isinstance(config, VilbertConfig):
-        raise UsageError(
-            f"words.init is {words!r}, a {loaded.name} model for the stream of words of a {section.name}; expected a "
-            "BERT for a model of two streams"
-        )
-    model = MODELS[section.name].model(config.replace(**changes).with_words(loaded.config))
-    assert isinstance(model, Vilbert)
-    _check_vocabulary(words, tokenizer, model.config)
-    _copy_body(own_tensors(loaded.model), own_tensors(model.words), words)
-    return model
-
-
-def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:
+def check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> None:
+    """Refuse a tokenizer with tokens that the model of `init` does not know."""
     known: int = getattr(config, "vocab", 0) or getattr(config, "target_vocab", 0)
     if tokenizer.size > known:
         raise CheckpointError(
@@ -129,7 +109,7 @@ def _check_vocabulary(init: str, tokenizer: TextTokenizer, config: Config) -> No
 
 
 @torch.no_grad()
-def _copy_body(given: dict[str, torch.Tensor], into: dict[str, torch.Tensor], init: str) -> None:
+def copy_body(given: dict[str, torch.Tensor], into: dict[str, torch.Tensor], init: str) -> None:
     """Copy all weights, except heads that only one of the two models has or that differ in size."""
     for name, tensor in into.items():
         if name in given and given[name].shape == tensor.shape:

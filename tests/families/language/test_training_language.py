@@ -20,8 +20,8 @@ from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.token_blocks import TokenStore
 from regard.errors import CheckpointError, ConfigError, DataError, UsageError
 from regard.families.catalog import TASKS
+from regard.families.language.classification import label_tables
 from regard.families.language.encoder import TextEncoder
-from regard.families.language.evaluate import label_tables
 from regard.families.language.lstm import Lstm
 from regard.families.language.modelling import _continued
 from regard.training.initial_model import build_model, initial_tokenizer
@@ -394,7 +394,7 @@ def test_what_no_classifier_can_be_measured_on(tmp_path, init, table, capsys):
     for arguments, code, said in (
         ([], 2, "a table of labelled texts"),
         ([str(tmp_path / "empty.tsv")], 1, "has no labelled text"),
-        ([str(tmp_path / "other.tsv")], 1, "line 2: the label 'maybe' is not one of data.labels: 0, 1"),
+        ([str(tmp_path / "other.tsv")], 1, "line 2: the label 'maybe' is none of the model's (data.labels): 0, 1"),
     ):
         assert run(["evaluate", *arguments, "-m", str(out)]) == code
         assert said in capsys.readouterr().err
@@ -462,7 +462,7 @@ def test_a_block_longer_than_the_model_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["data.labels=['0','2']"], "label '1' is not one of"),
+        (["data.labels=['0','2']"], "label '1' is none of the model's"),
         (["data.labels=['0','1','2']", "training.metric=accuracy"], "label '2' never occurs"),
         (["data.label=nowhere"], "no column 'nowhere'"),
         (["data.label=sentence", "data.labels=[]", "training.metric=spearman"], "is not a number"),

@@ -13,15 +13,8 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError
-from regard.families.navigation.data import (
-    SUCCESS,
-    HiddenBatches,
-    PathRows,
-    PathStore,
-    RankingBatches,
-    mirrored,
-    store_routes,
-)
+from regard.families.navigation.batches import HiddenBatches, PathRows, RankingBatches, mirrored
+from regard.families.navigation.data import SUCCESS, PathStore, store_routes
 from regard.families.navigation.features import (
     FEATURE_NAMES,
     FEATURES,
@@ -155,12 +148,12 @@ def test_graphs_come_from_archives_folders_and_files_alike(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a_connectivity.json", b"{", "is no JSON"),
-        ("a_connectivity.json", b'{"a": 1}', "is no connectivity graph"),
-        ("a_connectivity.json", b'[{"image_id": "x", "included": true}]', "is no connectivity graph"),
+        ("a_connectivity.json", b"{", "is not JSON"),
+        ("a_connectivity.json", b'{"a": 1}', "is not a connectivity graph"),
+        ("a_connectivity.json", b'[{"image_id": "x", "included": true}]', "is not a connectivity graph"),
         ("a_connectivity.json", b"[]", "has 0 viewpoints"),
-        ("a.tar.xz", b"no archive at all", "is no readable tar archive"),
-        ("a.tar.gz", gzip.compress(b"no archive", mtime=0), "is no readable tar archive"),
+        ("a.tar.xz", b"no archive at all", "is not a readable tar archive"),
+        ("a.tar.gz", gzip.compress(b"no archive", mtime=0), "is not a readable tar archive"),
     ],
 )
 def test_graphs_of_other_formats_are_refused(tmp_path, name, content, message):

@@ -85,7 +85,7 @@ def test_mistakes_are_explained(navigator, folder, tmp_path):
         navigator.navigate("go", house, "nowhere")
     with pytest.raises(DataError, match="this model reads at most 128"):
         navigator.navigate("turn left " * 100, house, START)
-    with pytest.raises(UsageError, match="is no built-in house"):
+    with pytest.raises(UsageError, match="is not a built-in house"):
         find_house("builtin:houses#kitchen")
     (folder / "paths.json").rename(tmp_path / "paths.json")
     try:

@@ -8,11 +8,11 @@ import torch
 
 from regard.checkpoints import load_model
 from regard.cli.main import run
-from regard.families.language.masked import _preparation
-from regard.families.navigation.data import LengthPrior, PathSettings, PathStore
+from regard.families.language.data import lines
+from regard.families.navigation.data import LengthPrior, PathSettings, PathStore, length_prior
 from regard.families.navigation.houses import held_out
-from regard.families.navigation.prepare import baselines, expected_scores, length_prior, one_hot, prior_scores
 from regard.families.navigation.synthetic import built_in_houses, built_in_routes
+from regard.families.navigation.task import baselines, expected_scores, one_hot, prior_scores
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe, open_task
 
@@ -32,10 +32,9 @@ def store(errors, lengths, shortest, direct=None, sizes=None) -> PathStore:
     """Routes of which only the measures matter."""
     errors, lengths = np.array(errors, dtype=np.float32), np.array(lengths, dtype=np.float32)
     routes = len(errors)
-    candidates = np.where(np.isfinite(errors)[..., None], np.arange(3), -1)
-    if sizes is not None:
-        candidates = np.where(np.arange(5) < np.array(sizes)[..., None], np.arange(5), -1)
-    paths = np.zeros((routes, 4), dtype=int)
+    sizes = np.where(np.isfinite(errors), 3, 0) if sizes is None else np.array(sizes)
+    candidates = np.where(np.arange(5) < sizes[..., None], np.arange(5), -1)
+    paths = np.tile([0, 0, 0, 0, -1], (routes, 1))
     told = np.ones_like(errors, dtype=bool) if direct is None else np.array(direct)
     numbers = np.arange(routes)
     return PathStore(
@@ -188,8 +187,8 @@ def test_stages_start_from_one_another(tmp_path):
 
 
 def test_the_first_stage_reads_of_no_house_that_later_ones_hold_out(tmp_path):
-    preparation = _preparation(load_recipe("houses-bert"))
-    texts = {part: {line.text.strip() for line in preparation.lines(part)} for part in ("train", "valid")}
+    data = load_recipe("houses-bert").data
+    texts = {part: {line.text.strip() for line in lines(data, part)} for part in ("train", "valid")}
     houses = {house.scan: house for house in built_in_houses(1, 40)}
     aside = held_out(houses, 12)
     told = {text for scan in aside for route in built_in_routes(houses[scan], 1, 30) for text in route.instructions}

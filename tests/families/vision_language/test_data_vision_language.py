@@ -13,14 +13,8 @@ from regard.data.synthetic.shapes import SHAPES, scenes
 from regard.data.text.masking import Masking
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import CheckpointError, DataError
-from regard.families.vision_language.data import (
-    ChoiceMaker,
-    MaskedPairMaker,
-    PairMaker,
-    RegionExample,
-    RegionTexts,
-    TextAbout,
-)
+from regard.families.vision_language.batches import ChoiceMaker, MaskedPairMaker, PairMaker
+from regard.families.vision_language.data import RegionTexts
 from regard.families.vision_language.finders import (
     FinderConfig,
     connected,
@@ -219,7 +213,7 @@ def store(drawn, tmp_path_factory):
             read = config.read(picture(scene), np.array([thing.box for thing in scene.things]))
             classes = np.eye(6)[[0] * len(read.boxes)]
             ids = tokenizer.encode([scene.caption])[0].ids
-            yield RegionExample(read._replace(classes=classes), [TextAbout(ids, 1), TextAbout(ids[:3])])
+            yield read._replace(classes=classes), [(ids, 1), (ids[:3], -1)]
 
     folder = tmp_path_factory.mktemp("regions") / "train"
     RegionTexts.write(folder, examples(), config.regions)

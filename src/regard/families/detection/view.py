@@ -21,6 +21,7 @@ from regard.families.detection.metrics import RECALLS, AveragePrecision
 from regard.families.detection.pipeline import Detected, DetectedObject, ObjectDetector
 from regard.families.images.pipeline import DETAIL, ImageSource, open_image
 from regard.families.images.view import inspect_image
+from regard.look.box_figures import draw_regions
 from regard.look.charts import COLOURS
 from regard.look.figure_files import save_figure
 from regard.look.figures import INK, draw
@@ -94,8 +95,6 @@ def annotated_png(image: Image.Image, objects: Sequence[DetectedObject], names: 
 def draw_boxes(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
     """The stages of a detector side by side, or what words and regions look at. Layers within words are matrices."""
     if any(isinstance(axis, Boxes) for panel in report.panels for axis in (panel.queries, panel.keys)):
-        from regard.families.vision_language.view import draw_regions  # models that read regions have this view too
-
         return draw_regions(report)
     if report.panels or report.image is None:
         return draw(report, "heads")

@@ -71,7 +71,7 @@ FAMILY = Family(
                 "answer": 'print(model.answer("Where does Anna live?", "Anna lives in New York.")[0].text)',
             },
             view="view.inspect_encoder",
-            evaluate="evaluate.evaluate_texts",
+            evaluate="classification.evaluate_texts",
             reader="label_reader.encoder_reader",
         ),
         "word_vectors": PipelineEntry(

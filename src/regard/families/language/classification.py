@@ -2,62 +2,57 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.checkpoints import write_folder
-from regard.data.batch import LabelledBatch, pad_rows
-from regard.data.loader import Loader, Place, Rows
+from regard.data.batch import LabelledBatch
+from regard.data.loader import Loader, Rows
 from regard.data.sources import PARTS, Part
-from regard.data.text.pair_loader import plan_batches
-from regard.data.tokenizers.text import Encoded
-from regard.data.tokenizers.unknown_words import unknown_tokens
-from regard.errors import DataError
+from regard.data.tokenizers.unknown_words import share_of_all, unknown_tokens
+from regard.errors import DataError, UsageError
 from regard.families.catalog import MODELS
+from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.language.bert import BertConfig
+from regard.families.language.data import EncodedTexts, Row, read_examples, write_examples
 from regard.families.language.elmo import ElmoConfig
+from regard.families.language.encoder import TextEncoder
 from regard.families.language.formats import Example
-from regard.families.language.recipe import ClassificationRecipe
+from regard.families.language.recipe import ClassificationRecipe, LabelledTextsSection, TagsRecipe
+from regard.families.language.token_heads import AnsweringTask, TaggingTask, asked_questions, tagged_texts
 from regard.families.translation.metrics import SAMPLES, Sample
+from regard.search.settings import RECIPE
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, symmetric_divergence
+from regard.training.recipe.base import Recipe
+from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import Poll
-from regard.training.scores import Numbers, label_scores, value_scores
+from regard.training.scores import label_scores, value_scores
 from regard.training.task import Forward, Values, loader_options
 from regard.training.text_task import TextTask, no_validation
 
 CHUNK = 1000  # texts encoded together
 
 
-@dataclass(frozen=True)
-class LabelledTexts:
-    """Makes batches of encoded texts."""
+def labelled_batch(
+    inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]], valued: bool = False
+) -> LabelledBatch:
+    """A batch of texts with one label or value each."""
+    targets = torch.tensor([float(target) for (target,) in labels])
+    return LabelledBatch(inputs, mask, segments, targets if valued else targets.long())
 
-    rows: list[Encoded]
-    targets: list[float]
-    pad: int
-    segment_types: int  # the number of segment types that the model has
-    labelled: bool  # whether targets are label numbers
 
-    def __call__(self, rows: Rows, place: Place = (0, 0)) -> LabelledBatch:
-        some = [self.rows[row] for row in rows.tolist()]
-        inputs, mask = pad_rows([each.ids for each in some], self.pad)
-        segments, _ = pad_rows([each.segments for each in some], 0)
-        targets = torch.tensor([self.targets[row] for row in rows.tolist()])
-        segments = segments.clamp(max=max(0, self.segment_types - 1))
-        return LabelledBatch(inputs, mask, segments, targets.long() if self.labelled else targets)
-
-    def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
-        lengths = np.array([len(row.ids) for row in self.rows])
-        return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+def label_error(answers: Tensor, targets: Tensor) -> Tensor:
+    """The summed cross-entropy of labels, or the squared error of values."""
+    if targets.is_floating_point():
+        return functional.mse_loss(answers[:, 0], targets, reduction="sum")
+    return functional.cross_entropy(answers, targets, reduction="sum")
 
 
 class TextClassificationTask(TextTask[LabelledBatch]):
@@ -76,7 +71,7 @@ class TextClassificationTask(TextTask[LabelledBatch]):
         self.tokenizer = initial_tokenizer(recipe.model.init)
         self.model = self._model()
         self.cut = 0
-        self.examples = {part: _read(folder, part) for part in PARTS}
+        self.examples = {part: read_examples(folder, part, Example) for part in PARTS}
         self.texts = {part: self._encoded(examples) for part, examples in self.examples.items()}
         self._refuse_unusable()
         counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
@@ -100,15 +95,10 @@ class TextClassificationTask(TextTask[LabelledBatch]):
         """Cross-entropy of labels, or squared error of values, summed over the texts; R-Drop over two passes."""
         weight, texts = self.recipe.training.r_drop, batch.mask.any(1).sum()
         if not weight:
-            return Loss(self._error(self._answers(model, batch), batch.targets), texts)
+            return Loss(label_error(self._answers(model, batch), batch.targets), texts)
         first, second = self._answers(model, batch, passes=2).chunk(2)
-        both = self._error(first, batch.targets) + self._error(second, batch.targets)
+        both = label_error(first, batch.targets) + label_error(second, batch.targets)
         return Loss(0.5 * (both + weight * self._difference(first, second)), texts)
-
-    def _error(self, answers: Tensor, targets: Tensor) -> Tensor:
-        if self.recipe.data.labels:
-            return functional.cross_entropy(answers, targets, reduction="sum")
-        return functional.mse_loss(answers[:, 0], targets, reduction="sum")
 
     def _difference(self, first: Tensor, second: Tensor) -> Tensor:
         """The term of R-Drop: the divergence of probabilities, or the squared difference of values."""
@@ -142,13 +132,13 @@ class TextClassificationTask(TextTask[LabelledBatch]):
             poll()
             batch = texts(rows).to(self.device)
             found = self._answers(model, batch)
-            error += self._error(found, batch.targets).item()
+            error += label_error(found, batch.targets).item()
             answers[rows] = found.cpu()
         self._show(part, answers)
-        return {"loss": error / len(answers), **self._scores(answers, np.array(texts.targets))}
+        return {"loss": error / len(answers), **self._scores(part, answers)}
 
-    def _scores(self, answers: Tensor, true: Numbers) -> Values:
-        labels = self.recipe.data.labels
+    def _scores(self, part: Part, answers: Tensor) -> Values:
+        true, labels = [example.target for example in self.examples[part]], self.recipe.data.labels
         if not labels:
             return value_scores(answers[:, 0].numpy(), true)
         return label_scores(answers.argmax(-1).numpy(), true, len(labels))
@@ -187,20 +177,21 @@ class TextClassificationTask(TextTask[LabelledBatch]):
     def _plan(self, epoch: int) -> list[Rows]:
         return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
 
-    def _encoded(self, examples: list[Example]) -> LabelledTexts:
+    def _encoded(self, examples: list[Example]) -> EncodedTexts[LabelledBatch]:
         longest, paired = self._longest(), self.recipe.data.pair is not None
-        rows: list[Encoded] = []
+        rows: list[Row] = []
         stream = iter(examples)
         while some := list(islice(stream, CHUNK)):
             texts, pairs = [each.text for each in some], [each.pair for each in some]
             whole = self.tokenizer.encode(texts, pairs if paired else None)
             self.cut += sum(len(row.ids) > longest for row in whole)
-            rows += self.tokenizer.encode(texts, pairs if paired else None, longest=longest)
-        targets = [each.target for each in examples]
-        return LabelledTexts(rows, targets, self.tokenizer.pad, self._config.segments, bool(self.recipe.data.labels))
+            cut = self.tokenizer.encode(texts, pairs if paired else None, longest=longest)
+            rows += [Row(*row, [each.target]) for row, each in zip(cut, some, strict=True)]
+        batch = partial(labelled_batch, valued=not self.recipe.data.labels)
+        return EncodedTexts(rows, self.tokenizer.pad, self._config.segments, batch)
 
     def _refuse_unusable(self) -> None:
-        data, targets = self.recipe.data, self.texts["train"].targets
+        data, targets = self.recipe.data, {example.target for example in self.examples["train"]}
         if not targets:
             raise DataError(f"{data.train} has no labelled text; give data.train some")
         if unseen := [label for number, label in enumerate(data.labels) if number not in targets]:
@@ -213,15 +204,54 @@ class TextClassificationTask(TextTask[LabelledBatch]):
 
 
 def _write(recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
-    data = recipe.data
     for part in PARTS:
-        path: str = getattr(data, part)
-        with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-            for example in data.table.read(path) if path else ():
-                poll()
-                print(json.dumps(example), file=file)
+        path: str = getattr(recipe.data, part)
+        write_examples(folder, part, recipe.data.table.read(path) if path else (), poll)
 
 
-def _read(folder: Path, part: Part) -> list[Example]:
-    with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
-        return [Example(*json.loads(line)) for line in file]
+def evaluate_texts(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
+    """What the head of the model is measured by: GLUE's metrics of a table, tags, or SQuAD's metrics; long texts are
+    cut."""
+    encoder.warns = False  # the share of unknown words is among the scores
+    match encoder.config.head:
+        case "tags":
+            recipe = _recipe(options.folder)
+            column = recipe.data.column if isinstance(recipe, TagsRecipe) else None
+            tagged, kind = list(tagged_texts(data, "test", options.count, options.seed, column)), "tagged text"
+            texts = [example.text for example in tagged]
+            scores = TaggingTask.scored(encoder, tagged)[0] if tagged else {}
+        case "answer":
+            asked, kind = list(asked_questions(data, "test", options.count, options.seed)), "question"
+            texts = [question.context for question in asked]
+            scores = AnsweringTask.scored(encoder, asked)[0] if asked else {}
+        case _:
+            section, kind = label_tables(options.folder), "labelled text"
+            rows = list(section.table.read(data))
+            texts = [row.text for row in rows]
+            scores = _labels_scored(encoder, section, rows) if rows else {}
+    if not texts:
+        raise DataError(f"{data} has no {kind}")
+    return Evaluation({"texts": len(texts), **share_of_all(texts, encoder.unknown_words), **scores})
+
+
+def label_tables(folder: Path) -> LabelledTextsSection:
+    """The tables of texts and labels that the recipe of a model names."""
+    recipe = _recipe(folder)
+    if not isinstance(recipe, ClassificationRecipe):
+        raise UsageError(
+            f"{folder} has no {RECIPE} of a classifier, which says where texts and labels are in a table; "
+            "measure a model that `regard train` made"
+        )
+    return recipe.data
+
+
+def _recipe(folder: Path) -> Recipe | None:
+    return load_recipe(str(folder / RECIPE)) if (folder / RECIPE).is_file() else None
+
+
+def _labels_scored(encoder: TextEncoder, section: LabelledTextsSection, rows: Sequence[Example]) -> Values:
+    texts, pairs, true = zip(*rows, strict=True)
+    answers = encoder.classify(texts, None if section.pair is None else pairs, truncate=True, longest=section.longest)
+    if not section.labels:
+        return value_scores([float(answer.value or 0.0) for answer in answers], true)
+    return label_scores([section.labels.index(answer.label) for answer in answers], true, len(section.labels))

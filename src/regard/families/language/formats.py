@@ -1,4 +1,4 @@
-"""Tagged words in columns, as in CoNLL's files: a word and its tag on every line, an empty line between two texts."""
+"""Files of texts with something to say of each: tables of labels, SQuAD's questions, and CoNLL's tagged words."""
 
 from __future__ import annotations
 
@@ -49,21 +49,23 @@ class Table:
                     "columns are separated by tabs"
                 )
             text, label, *pair = (cells[column] for column in columns)
-            yield Example(text, pair[0] if pair else "", self._target(label, f"{path}, line {number}"))
+            yield Example(text, pair[0] if pair else "", target_of(label, self.labels, f"{path}, line {number}"))
 
-    def _target(self, label: str, where: str) -> float:
-        label = label.strip()
-        if self.labels:
-            if label not in self.labels:
-                raise DataError(f"{where}: the label {label!r} is not one of data.labels: {', '.join(self.labels)}")
-            return float(self.labels.index(label))
-        try:
-            value = float(label)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise DataError(f"{where}: {label!r} is not a number; if it is a label, list the labels in data.labels")
-        return value
+
+def target_of(label: str, labels: Sequence[str], where: str) -> float:
+    """The number of a label, or a value where there are no labels; `where` names its line in errors."""
+    label = label.strip()
+    if labels:
+        if label not in labels:
+            raise DataError(f"{where}: the label {label!r} is none of the model's (data.labels): {', '.join(labels)}")
+        return float(labels.index(label))
+    try:
+        value = float(label)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"{where}: {label!r} is not a number; if it is a label, list the labels in data.labels")
+    return value
 
 
 def _column(place: Place, header: Sequence[str] | None, path: str | Path) -> int:

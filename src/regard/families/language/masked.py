@@ -15,44 +15,44 @@ from torch.nn import functional
 from regard.data.batch import TextBatch
 from regard.data.formats.plain_text import Line
 from regard.data.loader import Loader, Rows
+from regard.data.sources import PARTS
 from regard.data.text.masking import MaskedTexts, Masking, pieces_of, segments
 from regard.data.text.pair_loader import plan_batches
 from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, DataError
 from regard.families.language.bert import BertConfig, BertOutput
-from regard.families.language.prepare import TextPreparation, chunks
+from regard.families.language.data import CorpusRecipe, Encode, encoded
 from regard.families.language.recipe import MaskedRecipe, MaskedSection
+from regard.families.language.task import CorpusTask
 from regard.training.initial_model import build_model
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Values, loader_options
-from regard.training.text_task import TextTask, no_validation
 
 VALIDATION_SEED = 0  # of the masks of every validation, the same for every run
 
 
-class MaskedTask(TextTask[TextBatch]):
+class MaskedTask(CorpusTask[TextBatch]):
     """Documents. The model predicts masked words, and whether two segments follow each other."""
 
     recipe: MaskedRecipe
+    style = "enclosed"
 
     @classmethod
-    def prepare(cls, recipe: MaskedRecipe, folder: Path, poll: Poll) -> None:
-        """Learn the vocabulary and encode the texts."""
-        _preparation(recipe).prepare(folder, poll)
+    def encoder(cls, recipe: CorpusRecipe) -> Encode:
+        """Lines, of which those longer than a segment are split."""
+        assert isinstance(recipe, MaskedRecipe)
+        capacity = _capacity(recipe.data)
+        return LineEncoder(capacity // 2 if recipe.data.next_sentence else capacity)
 
     def __init__(self, recipe: MaskedRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        data, training = recipe.data, recipe.training
+        super().__init__(recipe, folder, device)
+        data = recipe.data
         self.capacity = _capacity(data)
-        self.corpus = _preparation(recipe).open(folder)
-        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {data.train}"
         self.masking = Masking(self.tokenizer, data.share, data.whole_words)
-        if training.validate_every and not len(self.corpus.valid.tokens):
-            raise no_validation()
-        self.train = self._texts(self.corpus.train, recipe.seed, "data.train")
-        self.loader = Loader(self._plan, self.train, **loader_options(training, device))
+        self.train = self._texts(self.corpus.train, recipe.seed)
+        self.loader = Loader(self._plan, self.train, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """A model with the heads that the task needs."""
@@ -81,18 +81,10 @@ class MaskedTask(TextTask[TextBatch]):
             total = total + masked * functional.cross_entropy(output.next_sentence.float(), batch.follows)
         return Loss(total, masked)
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """Both losses together, perplexity and accuracy of masked words, and the accuracy of next sentences."""
-        return self._measured(model, self._texts(self.corpus.valid, VALIDATION_SEED, "data.valid"), poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same over the test text; empty if the recipe has none."""
-        if not len(self.corpus.test.tokens):
-            return {}
-        return self._measured(model, self._texts(self.corpus.test, VALIDATION_SEED, "data.test"), poll)
-
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, texts: MaskedTexts, poll: Poll) -> Values:
+    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+        """Both losses together, perplexity and accuracy of masked words, and the accuracy of next sentences."""
+        texts = self._texts(store, VALIDATION_SEED)
         sums = torch.zeros(5, dtype=torch.float64)  # masked words: loss, right, all; next sentences: loss, right
         for rows in split_rows(np.arange(len(texts.parts)), self._rows()):
             poll()
@@ -113,12 +105,13 @@ class MaskedTask(TextTask[TextBatch]):
         loss = words_loss / masked + following_loss / count
         return {"loss": loss, **values, "next_sentence": following_right / count}
 
-    def _texts(self, store: TokenStore, seed: int, where: str) -> MaskedTexts:
+    def _texts(self, store: TokenStore, seed: int) -> MaskedTexts:
         pairs = self.recipe.data.next_sentence
         parts = segments(store, self.capacity)
         if pairs and (len(store.documents) < 3 or all(part.end - part.begin == 1 for part in parts)):
+            where = next(part for part in PARTS if getattr(self.corpus, part) is store)
             raise DataError(
-                f"{where}: next sentences need several documents of several lines each; separate documents as "
+                f"data.{where}: next sentences need several documents of several lines each; separate documents as "
                 "data.documents says, or set data.next_sentence = false"
             )
         return MaskedTexts(store, self.masking, parts, self.capacity, pairs, seed)
@@ -140,12 +133,6 @@ def _capacity(data: MaskedSection) -> int:
     return data.block - (3 if data.next_sentence else 2)
 
 
-def _preparation(recipe: MaskedRecipe) -> TextPreparation:
-    data = recipe.data
-    longest = _capacity(data) // 2 if data.next_sentence else _capacity(data)
-    return TextPreparation(data, recipe.model, recipe.tokenizer, "enclosed", LineEncoder(longest))
-
-
 @dataclass(frozen=True)
 class LineEncoder:
     """Encodes lines as tokens; a line longer than a segment is split into several."""
@@ -153,8 +140,6 @@ class LineEncoder:
     longest: int
 
     def __call__(self, tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
-        for some in chunks(lines):
-            cut = tokenizer.library.encode_batch_fast([line.text for line in some], add_special_tokens=False)
-            for line, encoding in zip(some, cut, strict=True):
-                for number, ids in enumerate(pieces_of(encoding.ids, self.longest)):
-                    yield EncodedLine(ids, line.first and number == 0)
+        for line, whole in encoded(tokenizer, lines):
+            for number, ids in enumerate(pieces_of(whole, self.longest)):
+                yield EncodedLine(ids, line.first and number == 0)

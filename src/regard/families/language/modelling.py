@@ -33,30 +33,30 @@ from regard.data.text.token_blocks import (
 )
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError
+from regard.families.language.data import CorpusRecipe, Encode, encoded
 from regard.families.language.elmo import Elmo
 from regard.families.language.gpt import GptConfig
 from regard.families.language.lstm import State
-from regard.families.language.prepare import TextPreparation, chunks
 from regard.families.language.recipe import LanguageRecipe, StreamModel
+from regard.families.language.task import CorpusTask
 from regard.training.initial_model import build_model
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Values, loader_options
-from regard.training.text_task import TextTask, no_validation
 
 B = TypeVar("B", bound=TensorBatch)
 MEASURED_STREAMS = 10  # streams of a validation text: few, since each begins without a state
 
 
-class LanguageTask(TextTask[B]):
+class LanguageTask(CorpusTask[B]):
     """Plain text. The model predicts every token from those before it."""
 
     recipe: LanguageRecipe
 
     @classmethod
-    def prepare(cls, recipe: LanguageRecipe, folder: Path, poll: Poll) -> None:
-        """Learn the vocabulary and encode the texts."""
-        _preparation(recipe).prepare(folder, poll)
+    def encoder(cls, recipe: CorpusRecipe) -> Encode:
+        """Whole lines."""
+        return encode_lines
 
     @classmethod
     def open(cls, recipe: LanguageRecipe, folder: Path, device: torch.device) -> LanguageTask[Any]:
@@ -64,11 +64,7 @@ class LanguageTask(TextTask[B]):
         return TEXT_ORDERS[recipe.text_order](recipe, folder, device)
 
     def __init__(self, recipe: LanguageRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.corpus = _preparation(recipe).open(folder)
-        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
-        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
-            raise no_validation()
+        super().__init__(recipe, folder, device)
         self.loader = Loader(self._plan, self._maker(self.corpus.train), **loader_options(recipe.training, device))
 
     @property
@@ -92,16 +88,9 @@ class LanguageTask(TextTask[B]):
     def _total(self, model: Any, batch: B, carried: dict[str, Tensor]) -> Tensor:
         """The summed loss of a batch. State that passes from batch to batch is read from and written to `carried`."""
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """Loss and perplexity over the whole validation text."""
-        return self._measured(model, self.corpus.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same over the test text; empty if the recipe has none."""
-        return self._measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
-
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+        """Loss and perplexity."""
         total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
         make, carried = self._maker(store), dict[str, Tensor]()
         for index, rows in enumerate(self._validation_plan(len(store.tokens))):
@@ -221,16 +210,10 @@ def _continued(carried: dict[str, Tensor], begins: Tensor) -> State | None:
     return [layer.masked_fill(begins[:, None], 0.0) for layer in state]
 
 
-def _preparation(recipe: LanguageRecipe) -> TextPreparation:
-    return TextPreparation(recipe.data, recipe.model, recipe.tokenizer, "separated", encode_lines)
-
-
 def encode_lines(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
     """The tokens of lines; an end token stands between two documents."""
     begun = False
-    for some in chunks(lines):
-        cut = tokenizer.library.encode_batch_fast([line.text for line in some], add_special_tokens=False)
-        for line, encoding in zip(some, cut, strict=True):
-            between = [tokenizer.end] if begun and line.first and tokenizer.end is not None else []
-            begun = True
-            yield EncodedLine([*between, *encoding.ids], line.first)
+    for line, ids in encoded(tokenizer, lines):
+        between = [tokenizer.end] if begun and line.first and tokenizer.end is not None else []
+        begun = True
+        yield EncodedLine([*between, *ids], line.first)

@@ -15,17 +15,17 @@ from torch import nn
 
 from regard.data.batch import Batch, collate
 from regard.data.loader import Loader, Place, Rows
-from regard.data.sources import Part
 from regard.data.text.token_blocks import TokenStore, block_starts, plan_blocks, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError
+from regard.families.language.data import CorpusRecipe, Encode
 from regard.families.language.modelling import encode_lines
-from regard.families.language.prepare import TextPreparation
 from regard.families.language.recipe import SpansRecipe
+from regard.families.language.task import CorpusTask
 from regard.training.losses import cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.task import Values, loader_options
-from regard.training.text_task import TextToTextTask, no_validation
+from regard.training.text_task import TextToTextTask
 
 Row = NDArray[np.int64]
 
@@ -100,36 +100,27 @@ class SpanTexts:
         return [*source.tolist(), *end], [*target.tolist(), *end]
 
 
-class SpanCorruptionTask(TextToTextTask):
+class SpanCorruptionTask(CorpusTask[Batch], TextToTextTask):
     """Plain text in blocks. Spans are cut out of each block, and the model restores them."""
 
     recipe: SpansRecipe
+    style = "terminated"
 
     @classmethod
-    def prepare(cls, recipe: SpansRecipe, folder: Path, poll: Poll) -> None:
-        """Learn the vocabulary and encode the texts."""
-        _preparation(recipe).prepare(folder, poll)
+    def encoder(cls, recipe: CorpusRecipe) -> Encode:
+        """Whole lines."""
+        return encode_lines
 
     def __init__(self, recipe: SpansRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device, self.data = recipe, device, recipe.data
-        self.corpus = _preparation(recipe).open(folder)
-        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
-        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
-            raise no_validation()
-        self.loader = Loader(self._plan, self._texts("train", recipe.seed), **loader_options(recipe.training, device))
-
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """Loss and perplexity of the spans of the validation text."""
-        return self._measured(model, "valid", poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same of the test text; empty if the recipe has none."""
-        return self._measured(model, "test", poll) if len(self.corpus.test.tokens) > 1 else {}
+        super().__init__(recipe, folder, device)
+        self.data, texts = recipe.data, self._texts(self.corpus.train, recipe.seed)
+        self.loader = Loader(self._plan, texts, **loader_options(recipe.training, device))
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
-        texts, total, tokens = self._texts(part, seed=0), 0.0, 0
-        starts = self._usable(block_starts(len(texts.store.tokens) + 1, self.data.block), len(texts.store.tokens))
+    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+        """Loss and perplexity of the spans."""
+        texts, total, tokens = self._texts(store, seed=0), 0.0, 0
+        starts = self._usable(block_starts(len(store.tokens) + 1, self.data.block), len(store.tokens))
         for rows in split_rows(starts, max(1, self.recipe.training.batch_tokens // self.data.block)):
             poll()
             batch = texts(rows).to(self.device)
@@ -138,9 +129,8 @@ class SpanCorruptionTask(TextToTextTask):
             tokens += batch.tokens
         return {"loss": total / tokens, "perplexity": math.exp(min(total / tokens, 100.0))}
 
-    def _texts(self, part: Part, seed: int) -> SpanTexts:
-        store = getattr(self.corpus, part)
-        data, marks = self.data, sentinels(self.tokenizer)
+    def _texts(self, store: TokenStore, seed: int) -> SpanTexts:
+        data, marks = self.recipe.data, sentinels(self.tokenizer)
         return SpanTexts(store, self.tokenizer, marks, data.block, data.density, data.span, seed)
 
     def _plan(self, epoch: int) -> list[Rows]:
@@ -154,8 +144,3 @@ class SpanCorruptionTask(TextToTextTask):
     def _usable(self, starts: Rows, tokens: int) -> Rows:
         """The blocks of at least two tokens; nothing can be cut out of one token."""
         return starts[np.minimum(starts + self.data.block, tokens) - np.maximum(starts, 0) >= 2]
-
-
-def _preparation(recipe: SpansRecipe) -> TextPreparation:
-    data = recipe.data
-    return TextPreparation(data, recipe.model, recipe.tokenizer, "terminated", encode_lines, data.sentinels)

@@ -3,15 +3,13 @@ the answer to a question stands."""
 
 from __future__ import annotations
 
-import json
 import re
 import string
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,13 +18,13 @@ from torch.nn import functional
 
 from regard.checkpoints import write_folder
 from regard.data.batch import SpanBatch, TextBatch, pad_rows
-from regard.data.loader import Loader, Place, Rows
+from regard.data.loader import Loader, Rows
 from regard.data.sources import PARTS, Part
-from regard.data.text.pair_loader import plan_batches
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import train_vocabulary
 from regard.errors import ConfigError, DataError
 from regard.families.language.bert import Bert, BertConfig
+from regard.families.language.data import EncodedTexts, Row, read_examples, write_examples
 from regard.families.language.encoder import TextEncoder
 from regard.families.language.facts import FACTS, facts
 from regard.families.language.formats import Question, TaggedText, entities, read_questions, read_tagged
@@ -80,32 +78,40 @@ E = TypeVar("E", TaggedText, Question)
 B = TypeVar("B", TextBatch, SpanBatch)
 
 
-class Row(NamedTuple):
-    """An encoded text and its labels: a number for each token (-1: none), or the first and last token of the answer."""
+def tagged_texts(path: str, part: Part, count: int, seed: int, column: int | None = None) -> Iterator[TaggedText]:
+    """The texts of a CoNLL file, or `count` built-in ones."""
+    if path == FACTS:
+        return (text.tagged for text in facts(part, count, seed))
+    return read_tagged(path, column)
 
-    ids: list[int]
-    segments: list[int]
-    labels: list[int]
+
+def asked_questions(path: str, part: Part, count: int, seed: int) -> Iterator[Question]:
+    """The questions of a file as SQuAD has them, or `count` built-in ones."""
+    return (text.question for text in facts(part, count, seed)) if path == FACTS else read_questions(path)
 
 
-@dataclass(frozen=True)
-class Rowed(Generic[B]):
-    """Makes batches of encoded texts."""
+def tag_row(tokenizer: TextTokenizer, example: TaggedText, names: Sequence[str]) -> Row:
+    """The tokens of a text, and the number of each word's tag at its first token."""
+    (encoded,), words = tokenizer.encode([example.text]), tokenizer.words_of(example.text)
+    numbers = {tag: number for number, tag in enumerate(names)}
+    firsts = [word if word >= 0 and word not in words[:place] else -1 for place, word in enumerate(words)]
+    return Row(*encoded, [numbers[example.tags[word]] if word >= 0 else -1 for word in firsts])
 
-    rows: list[Row]
-    pad: int
-    batch: Callable[[Tensor, Tensor, Tensor, Tensor], B]  # of inputs, mask, labels and segments
 
-    def __call__(self, rows: Rows, place: Place = (0, 0)) -> B:
-        some = [self.rows[row] for row in rows.tolist()]
-        inputs, mask = pad_rows([row.ids for row in some], self.pad)
-        segments, _ = pad_rows([row.segments for row in some], 0)
-        labels, _ = pad_rows([row.labels for row in some], -1)
-        return self.batch(inputs, mask, labels, segments)
+def span_row(tokenizer: TextTokenizer, asked: Question) -> Row:
+    """The tokens of a question and a text, and the first and last token of the answer; 0 where there is none."""
+    (encoded,) = tokenizer.encode([asked.question], [asked.context])
+    if not asked.answers:
+        return Row(*encoded, [0, 0])
+    begin, end = asked.begin, asked.begin + len(asked.answers[0])
+    spans = tokenizer.spans(asked.question, asked.context)
+    inside = [place for place, (side, i, j) in enumerate(spans) if side == 1 and i < end and j > begin]
+    return Row(*encoded, [inside[0], inside[-1]] if inside else [0, 0])
 
-    def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
-        lengths = np.array([len(row.ids) for row in self.rows])
-        return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+
+def span_scores(logits: Tensor, mask: Tensor) -> Tensor:
+    """The logits of first and last tokens [B T 2], without padding."""
+    return logits.masked_fill(~mask[..., None], -torch.inf)
 
 
 class TokenHeadTask(TextTask[B], Generic[E, B]):
@@ -131,15 +137,17 @@ class TokenHeadTask(TextTask[B], Generic[E, B]):
 
     @staticmethod
     @abstractmethod
-    def batch(inputs: Tensor, mask: Tensor, labels: Tensor, segments: Tensor) -> B:
-        """A batch of padded rows; padded labels are -1."""
+    def batch(inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]]) -> B:
+        """A batch of padded rows."""
 
+    @staticmethod
     @abstractmethod
-    def error(self, logits: Tensor, batch: B) -> Tensor:
+    def error(logits: Tensor, batch: B) -> Tensor:
         """The loss, summed over what the batch counts."""
 
+    @staticmethod
     @abstractmethod
-    def scored(self, encoder: TextEncoder, examples: Sequence[E]) -> tuple[Values, list[str]]:
+    def scored(encoder: TextEncoder, examples: Sequence[E]) -> tuple[Values, list[str]]:
         """The scores of a model, and what it found in each text as a line."""
 
     @abstractmethod
@@ -156,40 +164,34 @@ class TokenHeadTask(TextTask[B], Generic[E, B]):
     def _write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
         for part in PARTS:
             path: str = getattr(recipe.data, part)
-            with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                for example in cls.read(recipe, path, part) if path else ():
-                    poll()
-                    print(json.dumps(example), file=file)
+            write_examples(folder, part, cls.read(recipe, path, part) if path else (), poll)
         if recipe.model.init:
             tokenizer = initial_tokenizer(recipe.model.init)
         else:
-            texts = (text for example in cls._read(folder, "train") for text in cls.texts(example))
+            texts = (text for example in read_examples(folder, "train", cls.example) for text in cls.texts(example))
             tokenizer = train_vocabulary(texts, recipe.tokenizer, "enclosed")
         tokenizer.save(folder / TOKENIZER)
-
-    @classmethod
-    def _read(cls, folder: Path, part: Part) -> list[E]:
-        with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
-            return [cls.example(*json.loads(line)) for line in file]
 
     def __init__(self, recipe: TokenHeadRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
         self.tokenizer = TextTokenizer.load(folder / TOKENIZER)
-        self.examples: dict[Part, list[E]] = {part: self._read(folder, part) for part in PARTS}
+        self.examples: dict[Part, list[E]] = {part: read_examples(folder, part, self.example) for part in PARTS}
         self.model = self._model()
-        self.rowed: dict[Part, Rowed[B]] = {part: self._rowed(examples) for part, examples in self.examples.items()}
+        self.encoded: dict[Part, EncodedTexts[B]] = {
+            part: self._encoded(examples) for part, examples in self.examples.items()
+        }
         counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
-        left = len(self.examples["train"]) - len(self.rowed["train"].rows)
+        left = len(self.examples["train"]) - len(self.encoded["train"].rows)
         self.summary = (
             f"{counts['train']} texts from {recipe.data.train}; {counts['valid']} for validation, {counts['test']} for "
             f"testing; {left:,} of more than {self._longest()} tokens left out"
         )
-        if not self.rowed["train"].rows:
+        if not self.encoded["train"].rows:
             raise DataError(f"{recipe.data.train} has no text of at most {self._longest()} tokens to learn from")
         if recipe.training.validate_every and not self.examples["valid"]:
             raise no_validation()
         self.shown: list[Sample] = []
-        self.loader = Loader(self._plan, self.rowed["train"], **loader_options(recipe.training, device))
+        self.loader = Loader(self._plan, self.encoded["train"], **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """The model with the head of the task."""
@@ -214,9 +216,9 @@ class TokenHeadTask(TextTask[B], Generic[E, B]):
     @torch.inference_mode()
     def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
         total, tokens, examples = 0.0, 0, self.examples[part]
-        for rows in self.rowed[part].plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
+        for rows in self.encoded[part].plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
             poll()
-            batch = self.rowed[part](rows).to(self.device)
+            batch = self.encoded[part](rows).to(self.device)
             total, tokens = total + self.error(self._logits(model, batch), batch).item(), tokens + batch.tokens
         assert isinstance(model, Bert)
         encoder = TextEncoder(model, self.tokenizer)
@@ -251,14 +253,12 @@ class TokenHeadTask(TextTask[B], Generic[E, B]):
     def _longest(self) -> int:
         return min(self.recipe.data.longest, self._config.longest)
 
-    def _rowed(self, examples: Iterable[E]) -> Rowed[B]:
-        last = max(0, self._config.segments - 1)  # some models read pairs with one segment
-        rows = [self.row(example) for example in examples]
-        kept = [row._replace(segments=[min(s, last) for s in row.segments]) for row in rows]
-        return Rowed([row for row in kept if len(row.ids) <= self._longest()], self.tokenizer.pad, self.batch)
+    def _encoded(self, examples: Iterable[E]) -> EncodedTexts[B]:
+        rows = [row for row in map(self.row, examples) if len(row.ids) <= self._longest()]
+        return EncodedTexts(rows, self.tokenizer.pad, self._config.segments, self.batch)
 
     def _plan(self, epoch: int) -> list[Rows]:
-        return self.rowed["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
+        return self.encoded["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
 
 
 class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
@@ -270,9 +270,7 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
     @classmethod
     def read(cls, recipe: TagsRecipe, path: str, part: Part) -> Iterator[TaggedText]:
         """The texts of a CoNLL file, or built-in ones."""
-        if path == FACTS:
-            return (text.tagged for text in _drawn(recipe, part))
-        return read_tagged(path, recipe.data.column)
+        return tagged_texts(path, part, _count(recipe, part), recipe.seed, recipe.data.column)
 
     @classmethod
     def texts(cls, example: TaggedText) -> tuple[str, ...]:
@@ -291,26 +289,25 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
 
     def row(self, example: TaggedText) -> Row:
         """The tokens of the words, and the tag of each word at its first token."""
-        (encoded,), words = self.tokenizer.encode([example.text]), self.tokenizer.words_of(example.text)
-        numbers = {tag: number for number, tag in enumerate(self._config.label_names)}
-        firsts = [word if word >= 0 and word not in words[:place] else -1 for place, word in enumerate(words)]
-        return Row(*encoded, [numbers[example.tags[word]] if word >= 0 else -1 for word in firsts])
+        return tag_row(self.tokenizer, example, self._config.label_names)
 
     @staticmethod
-    def batch(inputs: Tensor, mask: Tensor, labels: Tensor, segments: Tensor) -> TextBatch:
+    def batch(inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]]) -> TextBatch:
         """Only first tokens of words have a tag."""
-        return TextBatch(inputs, mask, labels.clamp(min=0), labels >= 0, segments)
+        padded, _ = pad_rows([np.array(row, dtype=np.int64) for row in labels], -1)
+        return TextBatch(inputs, mask, padded.clamp(min=0), padded >= 0, segments)
 
-    def error(self, logits: Tensor, batch: TextBatch) -> Tensor:
+    @staticmethod
+    def error(logits: Tensor, batch: TextBatch) -> Tensor:
         """The cross-entropy of the tags."""
         return cross_entropy(logits, batch.labels, batch.labels_mask)
 
-    def scored(self, encoder: TextEncoder, examples: Sequence[TaggedText]) -> tuple[Values, list[str]]:
+    @staticmethod
+    def scored(encoder: TextEncoder, examples: Sequence[TaggedText]) -> tuple[Values, list[str]]:
         """The share of right tags, and F1 of whole phrases."""
-        found = [
-            [word.tag for word in words] for words in encoder.tag([example.text for example in examples], truncate=True)
-        ]
-        return tag_scores(found, [example.tags for example in examples]), [" ".join(tags) for tags in found]
+        answers = encoder.tag([example.text for example in examples], truncate=True)
+        tags = [[word.tag for word in words] for words in answers]
+        return tag_scores(tags, [example.tags for example in examples]), [" ".join(row) for row in tags]
 
     def line(self, example: TaggedText) -> str:
         """The tags."""
@@ -326,9 +323,7 @@ class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
     @classmethod
     def read(cls, recipe: AnswersRecipe, path: str, part: Part) -> Iterator[Question]:
         """The questions of a file as SQuAD has them, or built-in ones."""
-        if path == FACTS:
-            return (text.question for text in _drawn(recipe, part))
-        return read_questions(path)
+        return asked_questions(path, part, _count(recipe, part), recipe.seed)
 
     @classmethod
     def texts(cls, example: Question) -> tuple[str, ...]:
@@ -341,33 +336,30 @@ class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
 
     def row(self, example: Question) -> Row:
         """The tokens of both texts, and the first and the last token of the answer."""
-        (encoded,) = self.tokenizer.encode([example.question], [example.context])
-        if not example.answers:
-            return Row(*encoded, [0, 0])
-        begin, end = example.begin, example.begin + len(example.answers[0])
-        spans = self.tokenizer.spans(example.question, example.context)
-        inside = [place for place, (side, i, j) in enumerate(spans) if side == 1 and i < end and j > begin]
-        return Row(*encoded, [inside[0], inside[-1]] if inside else [0, 0])
+        return span_row(self.tokenizer, example)
 
     @staticmethod
-    def batch(inputs: Tensor, mask: Tensor, labels: Tensor, segments: Tensor) -> SpanBatch:
+    def batch(inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]]) -> SpanBatch:
         """The first and the last token of every answer."""
-        return SpanBatch(inputs, mask, segments, labels)
+        return SpanBatch(inputs, mask, segments, torch.tensor(np.array(labels)).long())
 
-    def error(self, logits: Tensor, batch: SpanBatch) -> Tensor:
+    @staticmethod
+    def error(logits: Tensor, batch: SpanBatch) -> Tensor:
         """The mean cross-entropy of the first and of the last token, among all tokens of the texts."""
-        scores = logits.masked_fill(~batch.mask[..., None], -torch.inf).transpose(1, 2)  # [B 2 T]
+        scores = span_scores(logits, batch.mask).transpose(1, 2)  # [B 2 T]
         return functional.cross_entropy(scores.flatten(0, 1), batch.spans.flatten(), reduction="sum") / 2
 
-    def scored(self, encoder: TextEncoder, examples: Sequence[Question]) -> tuple[Values, list[str]]:
+    @staticmethod
+    def scored(encoder: TextEncoder, examples: Sequence[Question]) -> tuple[Values, list[str]]:
         """The share of exactly right answers, and F1 of their words."""
-        found = [encoder.answer(each.question, each.context, truncate=True)[0].text for each in examples]
-        return answer_scores(found, [example.answers for example in examples]), found
+        answers = [encoder.answer(each.question, each.context, truncate=True)[0].text for each in examples]
+        return answer_scores(answers, [example.answers for example in examples]), answers
 
     def line(self, example: Question) -> str:
         """The first right answer."""
         return example.answers[0] if example.answers else ""
 
 
-def _drawn(recipe: TokenHeadRecipe, part: Part) -> Iterator[Any]:
-    return facts(part, recipe.data.count if part == "train" else recipe.data.held_out, recipe.seed)
+def _count(recipe: TokenHeadRecipe, part: Part) -> int:
+    """How many built-in texts a part has."""
+    return recipe.data.count if part == "train" else recipe.data.held_out

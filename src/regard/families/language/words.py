@@ -22,15 +22,14 @@ from regard.data.loader import Loader, Place, Rows
 from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
-from regard.families.language import words as word_updates
-from regard.families.language.prepare import TextPreparation, chunks
+from regard.families.language.data import CorpusRecipe, Encode, encoded
 from regard.families.language.recipe import WordsRecipe
+from regard.families.language.task import CorpusTask
 from regard.families.language.word2vec import Word2Vec, Word2VecConfig
 from regard.training.initial_model import build_model
 from regard.training.losses import Loss, negative_sampling
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Values, loader_options
-from regard.training.text_task import TextTask, no_validation
 
 NOISE = 0.75  # noise words are drawn in proportion to their frequency to this power
 RUN = 64  # neighbouring words that stay together when an epoch is shuffled: their windows share most of their words
@@ -224,24 +223,20 @@ def _add_rows(table: Float[Tensor, "V D"], rows: Int[Tensor, "B P"], values: Flo
 VALIDATION_EPOCH = 0  # every validation uses the random draws of this epoch
 
 
-class WordVectorTask(TextTask[WindowBatch]):
+class WordVectorTask(CorpusTask[WindowBatch]):
     """Words of plain text with their neighbours, line by line."""
 
     recipe: WordsRecipe
 
     @classmethod
-    def prepare(cls, recipe: WordsRecipe, folder: Path, poll: Poll) -> None:
-        """Learn the vocabulary and encode the texts."""
-        _preparation(recipe).prepare(folder, poll)
+    def encoder(cls, recipe: CorpusRecipe) -> Encode:
+        """Words of the vocabulary."""
+        return encode_words
 
     def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
+        super().__init__(recipe, folder, device)
         self.updates = recipe.training.optimizer == "sgd"
         self.divisible = not self.updates  # every process would change vectors of its own
-        self.corpus = _preparation(recipe).open(folder)
-        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
-        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
-            raise no_validation()
         self.windows = self._windows(self.corpus.train)
         self.loader = Loader(self._plan, self.windows, **loader_options(recipe.training, device))
 
@@ -270,19 +265,12 @@ class WordVectorTask(TextTask[WindowBatch]):
     def update(self, model: nn.Module, batch: WindowBatch, rate: float) -> Loss:
         """Gradient descent after every few words."""
         assert isinstance(model, Word2Vec)
-        total = word_updates.update(model, batch, rate)
+        total = update(model, batch, rate)
         return Loss(total, total.new_tensor(batch.tokens, dtype=torch.long))
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The loss of a word, with the same noise in every validation."""
-        return self._measured(model, self.corpus.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same over the test text; empty if the recipe has none."""
-        return self._measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
-
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+        """The loss of a word, with the same noise in every validation."""
         windows, total, words = self._windows(store), 0.0, 0
         for index, rows in enumerate(windows.plan(VALIDATION_EPOCH, self.recipe.training.batch_tokens)):
             poll()
@@ -292,13 +280,7 @@ class WordVectorTask(TextTask[WindowBatch]):
         return {"loss": total / max(words, 1)}
 
 
-def _preparation(recipe: WordsRecipe) -> TextPreparation:
-    return TextPreparation(recipe.data, recipe.model, recipe.tokenizer, "separated", encode_words)
-
-
 def encode_words(tokenizer: TextTokenizer, lines: Iterable[Line]) -> Iterator[EncodedLine]:
     """The words of lines; words outside the vocabulary are left out."""
-    for some in chunks(lines):
-        cut = tokenizer.library.encode_batch_fast([line.text.strip() for line in some], add_special_tokens=False)
-        for line, encoding in zip(some, cut, strict=True):
-            yield EncodedLine([each for each in encoding.ids if each != tokenizer.unknown], line.first)
+    for line, ids in encoded(tokenizer, (line._replace(text=line.text.strip()) for line in lines)):
+        yield EncodedLine([token for token in ids if token != tokenizer.unknown], line.first)

@@ -22,7 +22,7 @@ FAMILY = Family(
             input=HOUSE,
             text_label="Instruction",
             view="view.inspect_navigator",
-            evaluate="evaluate.evaluate_paths",
+            evaluate="task.evaluate_paths",
             reader="reader.PathReader",
         ),
     },

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -128,8 +129,7 @@ def _mirror(names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 MIRRORED_FEATURES, MIRRORED_LOCATIONS = _mirror(FEATURE_NAMES), _mirror(LOCATION_NAMES)
 
 
-@dataclass(frozen=True, eq=False)
-class StepFeatures:
+class StepFeatures(NamedTuple):
     """N paths as a model reads them: numbers of every row, and which rows there are."""
 
     features: Float[np.ndarray, "N R F"]
@@ -158,11 +158,12 @@ class Geometry:
         several = list(houses)
         sizes = [len(house) for house in several]
         columns = [
-            (each.positions, each.edges.sum(1), each.visible.sum(1), *(_around(each, how) for how in _related(each)))
-            for each in several
-        ]
+            (house.positions, house.edges.sum(1), house.visible.sum(1),
+             _around(house, house.edges), _around(house, house.visible))
+            for house in several
+        ]  # fmt: skip
         joined = [np.concatenate(column).astype(np.float32) for column in zip(*columns, strict=True)]
-        return cls(tuple(each.scan for each in several), np.cumsum([0, *sizes[:-1]]), *joined)
+        return cls(tuple(house.scan for house in several), np.cumsum([0, *sizes[:-1]]), *joined)
 
     @cached_property
     def first(self) -> dict[str, int]:
@@ -270,10 +271,6 @@ def _last_known(angles: np.ndarray, known: np.ndarray, first: np.ndarray) -> np.
     before = np.concatenate([first, angles], axis=1)
     place = np.where(known, np.arange(1, angles.shape[1] + 1)[None, :], 0)
     return np.take_along_axis(before, np.maximum.accumulate(place, axis=1), axis=1)
-
-
-def _related(house: House) -> tuple[np.ndarray, np.ndarray]:
-    return house.edges, house.visible
 
 
 def _around(house: House, related: Bool[np.ndarray, "N N"]) -> Float[np.ndarray, "N S"]:

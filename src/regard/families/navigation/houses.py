@@ -1,7 +1,7 @@
-"""Room-to-Room: paths through houses with instructions that describe them (Anderson et al. 2018).
+"""Houses as graphs of viewpoints, and Room-to-Room's paths through them with instructions (Anderson et al. 2018).
 
-A file is a JSON list; each entry has a scan, a path of viewpoint ids, the heading at its start in radians, clockwise
-from the y axis, and instructions.
+A file of paths is a JSON list; each entry has a scan, a path of viewpoint ids, the heading at its start in radians,
+clockwise from the y axis, and instructions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import lzma
 import math
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -50,13 +50,13 @@ class House:
     def from_json(cls, scan: str, data: Any, where: str) -> House:
         """The house of a connectivity file; `where` names the file in errors."""
         try:
-            rows = [each for each in data if each["included"]]
-            kept = [number for number, each in enumerate(data) if each["included"]]
-            names = tuple(str(each["image_id"]) for each in rows)
-            poses = np.array([each["pose"] for each in rows], dtype=np.float64).reshape(len(rows), 4, 4)
+            kept = [number for number, row in enumerate(data) if row["included"]]
+            rows = [data[number] for number in kept]
+            names = tuple(str(row["image_id"]) for row in rows)
+            poses = np.array([row["pose"] for row in rows], dtype=np.float64).reshape(len(rows), 4, 4)
             visible, free = (_square(rows, kept, key, len(data)) for key in ("visible", "unobstructed"))
         except (TypeError, KeyError, ValueError, IndexError) as error:
-            raise DataError(f"{where}: is no connectivity graph ({error!r:.80}); {WANTED}") from None
+            raise DataError(f"{where}: is not a connectivity graph ({error!r:.80}); {WANTED}") from None
         if not rows or len(rows) > MOST_VIEWPOINTS:
             raise DataError(f"{where}: has {len(rows):,} viewpoints; expected 1 to {MOST_VIEWPOINTS:,}")
         if len(set(names)) < len(names) or not np.isfinite(poses).all():
@@ -196,27 +196,29 @@ def _files(path: Path) -> Iterator[tuple[str, str, bytes]]:
         yield _scan(path.name), str(path), _read(path)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, largest: int = LARGEST) -> bytes:
     with open_bytes(path) as stream:
-        content = stream.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise DataError(f"{path}: is larger than {LARGEST >> 20} MiB, too large for a graph")
+        content = stream.read(largest + 1)
+    if len(content) > largest:
+        raise DataError(f"{path}: is larger than {largest >> 20:,} MiB")
     return content
 
 
 def _archived(path: Path) -> Iterator[tuple[str, str, bytes]]:
     try:
         with tarfile.open(path) as archive:
-            for member in sorted(archive.getmembers(), key=lambda each: each.name):
+            for member in sorted(archive.getmembers(), key=lambda member: member.name):
                 if not member.isfile() or not member.name.endswith(SUFFIX):
                     continue
                 if member.size > LARGEST:
-                    raise DataError(f"{path}: {member.name} is larger than {LARGEST >> 20} MiB, too large for a graph")
+                    raise DataError(f"{path}: {member.name} is larger than {LARGEST >> 20} MiB")
                 stream = archive.extractfile(member)
                 assert stream is not None
                 yield _scan(PurePosixPath(member.name).name), f"{path}: {member.name}", stream.read()
     except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError) as error:
-        raise DataError(f"{path}: is no readable tar archive ({error}); expected one of files NAME{SUFFIX}") from None
+        raise DataError(
+            f"{path}: is not a readable tar archive ({error}); expected one of files NAME{SUFFIX}"
+        ) from None
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
 
@@ -225,11 +227,11 @@ def _scan(name: str) -> str:
     return name.removesuffix(SUFFIX) if name.endswith(SUFFIX) else name.split(".")[0]
 
 
-def _parsed(content: bytes, where: str) -> Any:
+def _parsed(content: bytes, where: str, wanted: str = WANTED) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: is no JSON ({error}); {WANTED}") from None
+        raise DataError(f"{where}: is not JSON ({error}); {wanted}") from None
 
 
 LONGEST_PATH = 8  # viewpoints
@@ -249,37 +251,23 @@ class Route:
 
 def read_entries(path: str | Path) -> list[Any]:
     """The entries of a file of paths (also .gz), unchecked."""
-    with open_bytes(Path(path)) as stream:
-        content = stream.read(LARGEST_ROUTES + 1)
-    if len(content) > LARGEST_ROUTES:
-        raise DataError(f"{path}: is larger than {LARGEST_ROUTES >> 30} GiB")
-    try:
-        entries = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is no JSON ({error}); {WANTED_ROUTES}") from None
+    entries = _parsed(_read(Path(path), LARGEST_ROUTES), str(path), WANTED_ROUTES)
     if not isinstance(entries, list) or not entries:
         raise DataError(f"{path}: holds {type(entries).__name__}; {WANTED_ROUTES}")
     return entries
 
 
-def routes_of(
-    entries: Sequence[Any], houses: Mapping[str, House], where: str, skipped: list[str] | None = None
-) -> list[Route]:
-    """The routes of a file's entries. Without `skipped`, a bad entry is an error; otherwise it is named there."""
-    found = []
-    for number, entry in enumerate(entries, 1):
+def read_routes(path: str | Path, houses: Mapping[str, House], skipped: list[str] | None = None) -> list[Route]:
+    """The routes of a file. Without `skipped`, a bad entry is an error; otherwise it is named there."""
+    routes = []
+    for number, entry in enumerate(read_entries(path), 1):
         try:
-            found.append(_route(entry, houses, f"{where}, path {number}"))
+            routes.append(_route(entry, houses, f"{path}, path {number}"))
         except DataError as error:
             if skipped is None:
                 raise
             skipped.append(str(error))
-    return found
-
-
-def read_routes(path: str | Path, houses: Mapping[str, House], skipped: list[str] | None = None) -> list[Route]:
-    """The routes of a file."""
-    return routes_of(read_entries(path), houses, str(path), skipped)
+    return routes
 
 
 def told_paths(path: str | Path) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -24,7 +24,7 @@ from regard.families.navigation.data import PathSettings
 from regard.families.navigation.features import FEATURES, LOCATIONS, Geometry, candidate_paths
 from regard.families.navigation.houses import House, NodePath, house_of, read_houses
 from regard.families.navigation.path_lstm import PathLstmConfig
-from regard.families.navigation.synthetic import built_in_house
+from regard.families.navigation.synthetic import HOUSES, built_in_house
 from regard.families.navigation.vlnbert import score_candidates
 from regard.families.vision_language.model import VilbertConfig
 from regard.look.forced_pass import require_attention
@@ -32,7 +32,6 @@ from regard.look.neurons import LayerNeurons, record_neurons
 from regard.search.pipeline import load_for_pipeline
 
 PATHS = 512  # scored at once
-BUILT_IN = "builtin:houses"
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class Navigator:
         self, texts: Sequence[str], house: House, paths: Sequence[NodePath], heading: float
     ) -> Float[Tensor, "N C"]:
         """The scores of paths for each instruction."""
-        features, places, mask = self._steps(house, paths, heading)
+        features, places, mask = self.steps(house, paths, heading)
         ids, found = [self._ids(text) for text in texts], torch.empty(len(texts), len(paths))
         count = max(1, PATHS // len(paths))
         for begin in range(0, len(ids), count):
@@ -140,7 +139,7 @@ class Navigator:
         require_attention(self.model, self.name)
         ids = self._ids(text)
         words = torch.tensor([ids], device=self.device)
-        steps = [each[:, : 1 + len(path)] for each in self._steps(house, [path], heading)]
+        steps = [each[:, : 1 + len(path)] for each in self.steps(house, [path], heading)]
         with record(self.model, layers) as looks, record_neurons(self.model, layers) as neurons:
             self.model(words, torch.ones_like(words, dtype=torch.bool), *steps)
         weights = {name: each[0].float().cpu().numpy() for name, each in looks.items()}
@@ -161,13 +160,11 @@ class Navigator:
             )
         return row.ids
 
-    def _steps(self, house: House, paths: Sequence[NodePath], heading: float) -> tuple[Tensor, Tensor, Tensor]:
+    def steps(self, house: House, paths: Sequence[NodePath], heading: float) -> tuple[Tensor, Tensor, Tensor]:
         """Features, places and masks of paths."""
         geometry = Geometry.of([house])
         found = geometry.steps(geometry.padded(house.scan, paths), np.full(len(paths), heading))
-        features, places, mask = (
-            torch.from_numpy(each).to(self.device) for each in (found.features, found.locations, found.mask)
-        )
+        features, places, mask = (torch.from_numpy(rows).to(self.device) for rows in found)
         return features, places, mask
 
 
@@ -184,9 +181,9 @@ def find_house(reference: str | Path | bytes) -> House:
         try:
             return House.from_json("house", json.loads(reference), "the graph")
         except ValueError as error:
-            raise DataError(f"the graph is no JSON ({error}); expected a connectivity file") from None
+            raise DataError(f"the graph is not JSON ({error}); expected a connectivity file") from None
     path, _, scan = str(reference).partition("#")
-    if path == BUILT_IN:
+    if path == HOUSES:
         return _built_in(scan or "0")
     houses = read_houses(path, {scan} if scan else None)
     if not scan and len(houses) > 1:
@@ -198,5 +195,5 @@ def _built_in(scan: str) -> House:
     """A built-in house by number, or by its name house-SEED-NUMBER."""
     *_, seed, number = ["1", *scan.removeprefix("house-").split("-")]
     if not (seed.isdecimal() and number.isdecimal()):
-        raise UsageError(f"{BUILT_IN}#{scan} is no built-in house; write a number, or house-SEED-NUMBER")
+        raise UsageError(f"{HOUSES}#{scan} is not a built-in house; write a number, or house-SEED-NUMBER")
     return built_in_house(int(seed), int(number))

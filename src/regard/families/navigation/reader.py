@@ -1,4 +1,4 @@
-"""Reading instructions with paths through houses, by the loss of the path that succeeds among some that fail."""
+"""Instructions with paths as a sparse autoencoder reads them, by the loss of the path that succeeds among others."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from torch import Tensor
 from regard.data.batch import pad_rows
 from regard.data.sources import PARTS
 from regard.errors import UsageError
-from regard.families.navigation.data import PathBatch, store_routes
+from regard.families.navigation.batches import PathBatch, PathRows, RankingBatches
+from regard.families.navigation.data import Houses, built_in_paths, read_paths, store_routes
 from regard.families.navigation.features import FEATURES, LOCATIONS, ROWS, Geometry
-from regard.families.navigation.houses import House, Route, graphs_beside, read_houses, read_routes
-from regard.families.navigation.pipeline import BUILT_IN, Navigator, find_house
-from regard.families.navigation.synthetic import built_in_house, built_in_routes
-from regard.families.navigation.vlnbert import score_candidates
+from regard.families.navigation.houses import Route
+from regard.families.navigation.pipeline import Navigator, find_house
+from regard.families.navigation.synthetic import HOUSES
+from regard.families.navigation.task import ROUTES, candidate_scores, ranking_loss
 from regard.look.reader import Example, Reader, Source, TokenUnits
 
 PATHS = 4  # of an instruction: one that succeeds, and others
-ROUTES = 5  # of a built-in house
+AT_ONCE = 64  # routes of a file that are read together
 
 
 class PathReader(Reader[PathBatch]):
@@ -32,26 +33,41 @@ class PathReader(Reader[PathBatch]):
 
     columns: ClassVar = {"ids": "<i4", "features": "<f4", "places": "<f4", "mask": "|u1"}
     reads_text: ClassVar = False
-    built_in: ClassVar = (BUILT_IN,)
+    built_in: ClassVar = (HOUSES,)
 
     def __init__(self, pipeline: Navigator) -> None:
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
         self.tokenizer, self.longest = pipeline.tokenizer, pipeline.settings.longest
 
     def examples(self, source: Source) -> Iterator[Example]:
-        """Every instruction with its first success and the first failures; others are left out."""
-        return islice((each for house, route in self._routes(source) for each in self._of(house, route)), source.count)
+        """Instructions with a success and failures, drawn as in training; those that lack either are left out."""
+
+        def every() -> Iterator[Example]:
+            for houses, routes in _routes(source):
+                geometry = Geometry.of(houses[scan] for scan in sorted({route.scan for route in routes}))
+                store = store_routes(routes, houses, geometry, self.pipeline.settings.candidates)
+                rows = PathRows.encoded(store, geometry, self.tokenizer, self.longest)
+                if len(store.usable):
+                    yield from _packed(RankingBatches(rows, PATHS - 1, source.seed)(store.usable, (0, 0)))
+
+        return islice(every(), source.count)
 
     def given(self, text: str) -> Example:
         """A house, a viewpoint and an instruction, with the paths that the model likes best."""
         parts = text.split("|")
         if len(parts) != 3:
-            raise UsageError(f"{text[:60]!r} says not where to go; write HOUSE|START|INSTRUCTION")
+            raise UsageError(f"{text[:60]!r} does not say where to go; write HOUSE|START|INSTRUCTION")
         house = find_house(parts[0])
-        (found,) = self.pipeline.navigate(parts[2], house, parts[1])
-        geometry = Geometry.of([house])
-        best = geometry.padded(house.scan, [path.numbers for path in found.paths[:PATHS]])
-        return self._row(parts[2], geometry, best, found.heading)
+        (answer,) = self.pipeline.navigate(parts[2], house, parts[1])
+        best = [path.numbers for path in answer.paths[:PATHS]]
+        (row,) = self.tokenizer.encode([parts[2]], longest=self.longest)
+        words = torch.tensor([row.ids])
+        features, places, mask = (
+            torch.cat([steps, steps.new_zeros(PATHS - len(best), *steps.shape[1:])])[None].cpu()
+            for steps in self.pipeline.steps(house, best, answer.heading)
+        )
+        (example,) = _packed(PathBatch(words, torch.ones_like(words).bool(), features, places, mask))
+        return example
 
     def length(self, example: Example) -> int:
         return PATHS * max(len(example[0]), ROWS)
@@ -59,18 +75,17 @@ class PathReader(Reader[PathBatch]):
     def batch(self, examples: Sequence[Example]) -> PathBatch:
         ids, features, places, mask = zip(*examples, strict=True)
         words, words_mask = pad_rows(ids, self.tokenizer.pad)
-        shape, count = (PATHS, ROWS), len(examples)
+        shape = len(examples), PATHS, ROWS
         return PathBatch(
-            words, words_mask, torch.tensor(np.stack(features)).view(count, *shape, FEATURES),
-            torch.tensor(np.stack(places)).view(count, *shape, LOCATIONS),
-            torch.tensor(np.stack(mask)).view(count, *shape).bool(),
+            words, words_mask, torch.tensor(np.stack(features)).view(*shape, FEATURES),
+            torch.tensor(np.stack(places)).view(*shape, LOCATIONS), torch.tensor(np.stack(mask)).view(shape).bool(),
         ).to(self.device)  # fmt: skip
 
     def run(self, batch: PathBatch) -> object:
-        return self._scores(batch)
+        return candidate_scores(self.model, batch)
 
     def loss(self, batch: PathBatch) -> tuple[float, int]:
-        return float(-self._scores(batch).log_softmax(dim=-1)[:, 0].sum()), len(batch.words)
+        return float(ranking_loss(self.model, batch)), len(batch.words)
 
     def arranged(self, vectors: Float[Tensor, "N *T D"], place: str) -> Float[Tensor, "B C *T D"]:
         return vectors.unflatten(0, (-1, PATHS))
@@ -89,39 +104,26 @@ class PathReader(Reader[PathBatch]):
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
         """The instruction and the path that is chosen; in examples, path 1 is the one that succeeds."""
-        share, number = self._scores(self.batch([example]))[0].softmax(dim=-1).max(dim=0)
+        share, number = candidate_scores(self.model, self.batch([example]))[0].softmax(dim=-1).max(dim=0)
         return f"{self.tokenizer.decode(example[0].tolist())}: path {int(number) + 1} {float(share):.0%}"
 
-    def _scores(self, batch: PathBatch) -> Float[Tensor, "B C"]:
-        return score_candidates(
-            self.model, batch.words, batch.words_mask, batch.features, batch.places, batch.step_mask
-        )
 
-    def _routes(self, source: Source) -> Iterator[tuple[House, Route]]:
-        if source.path != BUILT_IN:
-            houses = read_houses(graphs_beside(source.path))
-            yield from ((houses[route.scan], route) for route in read_routes(source.path, houses))
-            return
+def _routes(source: Source) -> Iterator[tuple[Houses, list[Route]]]:
+    """Some routes at a time, with their houses."""
+    if source.path == HOUSES:
         for number in count(PARTS.index(source.part), len(PARTS)):
-            house = built_in_house(source.seed, number)
-            yield from ((house, route) for route in built_in_routes(house, source.seed, ROUTES))
+            yield built_in_paths(source.seed, [number], ROUTES)
+    houses, routes = read_paths(source.path)
+    for first in range(0, len(routes), AT_ONCE):
+        yield houses, routes[first : first + AT_ONCE]
 
-    def _of(self, house: House, route: Route) -> Iterator[Example]:
-        """The instructions of a route, if some paths succeed and some fail."""
-        geometry = Geometry.of([house])
-        store = store_routes([route], {house.scan: house}, geometry, self.pipeline.settings.candidates)
-        good, bad = np.flatnonzero(store.succeeds[0]), np.flatnonzero(store.there[0] & ~store.succeeds[0])
-        if len(good) and len(bad):
-            chosen = store.candidates[0, [good[0], *bad[: PATHS - 1]]]
-            yield from (self._row(text, geometry, chosen, route.heading) for text in route.instructions)
 
-    def _row(self, text: str, geometry: Geometry, paths: np.ndarray, heading: float) -> Example:
-        (encoded,) = self.tokenizer.encode([text], longest=self.longest)
-        found = geometry.steps(paths, np.full(len(paths), heading))
-        missing = [(0, PATHS - len(paths)), (0, 0)]
-        features, places = (np.pad(each, [*missing, (0, 0)]) for each in (found.features, found.locations))
-        kinds = zip((encoded.ids, features, places, np.pad(found.mask, missing)), self.columns.values(), strict=True)
-        return tuple(np.asarray(each).astype(kind).ravel() for each, kind in kinds)
+def _packed(batch: PathBatch) -> Iterator[Example]:
+    """The examples of a batch."""
+    for number, (words, mask) in enumerate(zip(batch.words.numpy(), batch.words_mask.numpy(), strict=True)):
+        steps = (tensor[number].numpy() for tensor in (batch.features, batch.places, batch.step_mask))
+        rows = zip((words[mask], *steps), PathReader.columns.values(), strict=True)
+        yield tuple(row.astype(kind).ravel() for row, kind in rows)
 
 
 def _of_words(place: str) -> bool:

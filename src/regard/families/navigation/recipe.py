@@ -1,16 +1,16 @@
-"""The recipe of task `paths`."""
+"""The recipes of the tasks `path_pairs` and `paths`."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-import pydantic
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from regard.config import Config, Fraction
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError
 from regard.families.navigation.features import CandidateConfig
+from regard.families.navigation.synthetic import HOUSES
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import (
     ACCURACY,
@@ -21,8 +21,6 @@ from regard.training.recipe.sections import (
     ModelSection,
     WordsSection,
 )
-
-HOUSES = "builtin:houses"
 
 
 class HousesSection(Config):
@@ -41,7 +39,7 @@ class PathsSection(Config):
     seen: str = ""  # more paths in the houses trained on, for validation beside those in other houses
     held_out: PositiveInt = 6  # houses for validation, the same in every run
     tested: NonNegativeInt = 6  # houses for the test at the end
-    longest: int = pydantic.Field(default=80, ge=8)  # tokens; longer instructions are cut, and counted
+    longest: int = Field(default=80, ge=8)  # tokens; longer instructions are cut, and counted
     skip_bad: bool = False  # leave out, count and name paths that jump or are in no known house
     candidates: CandidateConfig = CandidateConfig()
     houses: HousesSection = HousesSection()
@@ -56,7 +54,7 @@ class PathsSection(Config):
         """The files that it names."""
         return [] if self.built_in else [path for path in (self.train, self.graphs, self.seen) if path]
 
-    @pydantic.model_validator(mode="after")
+    @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
             raise ConfigError(f"data.train names no file of paths; give one, or {HOUSES!r}")
@@ -87,7 +85,7 @@ MATCH = Metric("match", higher_is_better=True)
 class HiddenPairsSection(PathsSection):
     """[data] of a model that predicts hidden words and steps."""
 
-    share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the words, to be predicted
+    share: float = Field(default=0.15, gt=0, lt=1)  # of the words, to be predicted
     mismatched: Fraction = 0.25  # share of the paths that are exchanged for one that fails
 
 

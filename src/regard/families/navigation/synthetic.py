@@ -17,6 +17,7 @@ import numpy as np
 from regard.families.navigation.features import shortest_paths
 from regard.families.navigation.houses import House, NodePath, Route
 
+HOUSES = "builtin:houses"  # their name, where a path of data is expected
 SIDES = (4, 5, 6)  # viewpoints along a side of a floor
 FLOOR, EYE = 3.0, 1.5  # metres between floors, and from a floor to the eye
 JITTER = 0.35  # metres by which a viewpoint leaves the grid

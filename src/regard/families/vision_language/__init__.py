@@ -32,7 +32,7 @@ FAMILY = Family(
             input=IMAGE,
             text_label="Text or question",
             view="view.inspect_regions",
-            evaluate="evaluate.evaluate_regions",
+            evaluate="task.evaluate_regions",
             reader="reader.RegionTextReader",
         ),
     },

@@ -1,5 +1,5 @@
-"""Finding the regions of images: in their pixels (`data/vision_language/finders.py`), by a detector, or as the cells of
-a grid with the features of a trained image model."""
+"""Finding the regions of images: in their pixels, by a detector, or as the cells of a grid, which may have the features
+of a trained image model."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ DIFFERENT = 48  # a channel of an object differs from the background by more tha
 SAME_COLOUR = 0.95  # cosine of two differences from the background; the soft edge of an object has its direction
 LEAST = 12  # pixels of the smallest object, in the image that is searched
 
+COPY = "regions"  # the folder within a model folder that holds the model that finds its regions
+
 Boxes = Float[np.ndarray, "R 4"]  # left, top, right, bottom, as fractions of the image
 
 
@@ -43,6 +45,9 @@ class Regions(NamedTuple):
     boxes: Boxes
     features: Float[np.ndarray, "R F"]
     classes: Float[np.ndarray, "R C"] | None = None
+
+
+RegionReader = Callable[[Sequence[Image.Image]], list[Regions]]
 
 
 class FinderConfig(SavedConfig):
@@ -82,12 +87,10 @@ class FinderConfig(SavedConfig):
 
     def read(self, image: Image.Image, boxes: Boxes | None = None) -> Regions:
         """The regions of an image, or those of given boxes, with their pixels."""
-        found = self._found(image) if boxes is None else np.concatenate([[WHOLE], boxes[: self.regions - 1]])
-        return Regions(found, crops(image, found, self.side))
-
-    def _found(self, image: Image.Image) -> Boxes:
-        found = grid_boxes(self.rows, self.columns) if self.finder == "grid" else object_boxes(image)[: self.most]
-        return np.concatenate([[WHOLE], found])
+        if boxes is None:
+            boxes = grid_boxes(self.rows, self.columns) if self.finder == "grid" else object_boxes(image)
+        boxes = np.concatenate([[WHOLE], boxes[: self.regions - 1]])
+        return Regions(boxes, crops(image, boxes, self.side))
 
 
 def places(boxes: Boxes) -> Float[np.ndarray, "R 5"]:
@@ -136,13 +139,13 @@ def object_boxes(image: Image.Image) -> Boxes:
     rough = pixels // 16 @ np.array([256, 16, 1])
     usual = pixels[rough == np.bincount(rough.ravel()).argmax()].mean(axis=0)
     labels = connected(abs(pixels - usual).max(axis=-1) > DIFFERENT, pixels - usual)
-    found = []
+    objects = []
     for label in np.unique(labels[labels > 0]):
         y, x = np.nonzero(labels == label)
         if len(y) >= LEAST:
-            found.append((len(y), x.min(), y.min(), x.max() + 1, y.max() + 1))
-    found.sort(key=lambda each: -each[0])
-    corners = np.array([each[1:] for each in found], dtype=np.float64).reshape(-1, 4)
+            objects.append((len(y), x.min(), y.min(), x.max() + 1, y.max() + 1))
+    objects.sort(key=lambda size_and_corners: -size_and_corners[0])
+    corners = np.array([corners for _, *corners in objects], dtype=np.float64).reshape(-1, 4)
     return corners / np.array([small.width, small.height] * 2)
 
 
@@ -166,10 +169,6 @@ def connected(mask: Bool[np.ndarray, "H W"], colours: Float[np.ndarray, "H W C"]
             labels[second] = np.maximum(labels[second], most)
         if np.array_equal(before, labels):
             return labels
-
-
-COPY = "regions"  # the folder within a model folder that holds the model that finds its regions
-RegionReader = Callable[[Sequence[Image.Image]], list[Regions]]
 
 
 def region_reader(config: FinderConfig, home: Path = Path(), device: str = "cpu") -> RegionReader:
@@ -211,7 +210,7 @@ class CellReader:
         cells = functional.adaptive_avg_pool2d(maps[-1].float(), self.sides).flatten(2).transpose(1, 2)
         whole = torch.cat([cells.mean(dim=1, keepdim=True), cells], dim=1)
         features = functional.layer_norm(whole, whole.shape[-1:]).cpu().numpy().astype(np.float16)
-        return [Regions(self.boxes, each) for each in features]
+        return [Regions(self.boxes, rows) for rows in features]
 
 
 def _body(loaded: LoadedModel) -> nn.Module:

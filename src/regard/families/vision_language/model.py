@@ -23,11 +23,17 @@ from torch.nn import functional
 from regard.attention import masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
+from regard.checkpoints import load_model
+from regard.checkpoints.models import own_tensors
 from regard.config import Config, Fraction, refuse_uneven
-from regard.errors import ConfigError
+from regard.data.tokenizers.text import TextTokenizer
+from regard.errors import ConfigError, UsageError
+from regard.families.catalog import MODELS
 from regard.families.language.bert import Bert, BertConfig, MaskedHead, initialise
 from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
 from regard.layers.co_attention import CoAttentionLayer, CrossLayer
+from regard.training.initial_model import build_model, check_vocabulary, copy_body, initial_folder
+from regard.training.recipe.sections import ModelSection
 
 Head = Literal["none", "pretraining", "score", "point", "answer"]
 MATCHES = 0  # the output of the match head that means that the text belongs to the image
@@ -118,8 +124,7 @@ class VilbertConfig(Config):
 
     def with_words(self, words: BertConfig) -> "VilbertConfig":
         """The same model with the stream of words of a given BERT."""
-        others = BertConfig.model_fields.keys() - _SHARED - _OF_HEADS
-        further = {key: getattr(words, key) for key in others}
+        further = {key: getattr(words, key) for key in BertConfig.model_fields if key not in _SHARED | _OF_HEADS}
         return self.replace(**{key: getattr(words, key) for key in _SHARED}, word_values=further)
 
     @property
@@ -149,7 +154,9 @@ class VilbertOutput(NamedTuple):
         if self.match is not None:
             return self.match[:, MATCHES] - self.match[:, 1 - MATCHES]
         if self.logits is None or self.logits.dim() != 1:
-            raise ConfigError("this model says not how well a text fits; use one with head 'score' or 'pretraining'")
+            raise ConfigError(
+                "this model does not say how well a text fits; use one with head 'score' or 'pretraining'"
+            )
         return self.logits
 
 
@@ -176,13 +183,13 @@ class Vilbert(nn.Module):
     def __init__(self, config: VilbertConfig):
         super().__init__()
         self.config = c = config
-        self.feature, self.place = (nn.Linear(each, c.region_width) for each in (c.region_features, c.region_places))
+        self.feature, self.place = (nn.Linear(size, c.region_width) for size in (c.region_features, c.region_places))
         self.region_norm, self.dropout = nn.LayerNorm(c.region_width, eps=c.norm_eps), Dropout(c.dropout)
         self.regions = nn.ModuleList(self._region_layer() for _ in range(c.region_depth))
         self.links = nn.ModuleList(self._link() for _ in c.word_links if c.co_attention)
         widths = {"words": c.width, "regions": c.region_width}
         pooled = c.head != "point"
-        self.pooler = nn.ModuleDict({name: nn.Linear(each, c.link_width) for name, each in widths.items() if pooled})
+        self.pooler = nn.ModuleDict({name: nn.Linear(width, c.link_width) for name, width in widths.items() if pooled})
         self.head_dropout = Dropout(c.head_dropout)
         self.output = self._output()
         self.words = Bert(c.word_config())
@@ -239,8 +246,8 @@ class Vilbert(nn.Module):
         """What the heads make of both streams."""
         fused = self.fuse(words, regions) if self.pooler else None
         if self.masked is not None:
-            found = Factors(self.masked.words(words), self.words.embedding.weight, self.masked.words.bias)
-            logits = found if factored else functional.linear(*found)
+            factors = Factors(self.masked.words(words), self.words.embedding.weight, self.masked.words.bias)
+            logits = factors if factored else functional.linear(*factors)
             match = self.masked.match(self.head_dropout(fused))
             return VilbertOutput(words, regions, fused, logits, self.masked.of_regions(regions), match)
         if self.output is None:
@@ -282,3 +289,22 @@ class Vilbert(nn.Module):
 
         words = side(c.width, c.region_width, c.ffn_width)
         return CoAttentionLayer(words, side(c.region_width, c.width, c.region_ffn_width))
+
+
+def build_two_streams(section: ModelSection, words: str, tokenizer: TextTokenizer, **changes: Any) -> nn.Module:
+    """A model of two streams as `build_model` makes it; `words` may name the folder of a BERT whose weights a new
+    model's stream of words starts from."""
+    if section.init or not words:
+        return build_model(section, tokenizer, **changes)
+    loaded = load_model(initial_folder(words))
+    config = section.config(source_vocab=tokenizer.size, target_vocab=tokenizer.size, pad=tokenizer.pad)
+    if not isinstance(loaded.config, BertConfig) or not isinstance(config, VilbertConfig):
+        raise UsageError(
+            f"words.init is {words!r}, a {loaded.name} model for the stream of words of a {section.name}; expected a "
+            "BERT for a model of two streams"
+        )
+    model = MODELS[section.name].model(config.replace(**changes).with_words(loaded.config))
+    assert isinstance(model, Vilbert)
+    check_vocabulary(words, tokenizer, model.config)
+    copy_body(own_tensors(loaded.model), own_tensors(model.words), words)
+    return model

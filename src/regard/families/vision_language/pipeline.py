@@ -88,18 +88,17 @@ class VisionLanguageModel:
 
     def regions(self, image: ImageSource) -> Regions:
         """The regions of an image: a path, the bytes of a file, or a Pillow image."""
-        (found,) = self.finder([open_image(image)])
-        return found
+        (regions,) = self.finder([open_image(image)])
+        return regions
 
     def match(self, images: ImageSource | Sequence[ImageSource], texts: str | Sequence[str]) -> list[Match]:
         """Every text with every image, those that fit best first."""
-        several, many = _list(images, ImageSource), _list(texts, str)
-        scores = self.scores([self.regions(each) for each in several], many)
-        found = [
+        scores = self.scores([self.regions(image) for image in _list(images, ImageSource)], _list(texts, str))
+        matches = [
             Match(image, text, float(score), self.probability(float(score)))
             for (image, text), score in np.ndenumerate(scores)
         ]
-        return sorted(found, key=lambda each: -each.score)
+        return sorted(matches, key=lambda match: -match.score)
 
     def probability(self, score: float) -> float | None:
         """How probable it is that a text with this score fits; None if the model was only trained to rank."""
@@ -109,41 +108,40 @@ class VisionLanguageModel:
     def scores(self, images: Sequence[Regions], texts: Sequence[str]) -> Float[np.ndarray, "I T"]:
         """How well every text fits every image."""
         self.require("pretraining", "score")
-        tokens, mask = (each.to(self.device) for each in pad_rows(self.ids(texts), self.tokenizer.pad))
-        found = np.empty((len(images), len(texts)), dtype=np.float32)
-        for row, image in zip(found, images, strict=True):
+        tokens, mask = (rows.to(self.device) for rows in pad_rows(self.ids(texts), self.tokenizer.pad))
+        scores = np.empty((len(images), len(texts)), dtype=np.float32)
+        for row, image in zip(scores, images, strict=True):
             regions = self._padded([image])  # once for all texts
             for begin in range(0, len(texts), BATCH_PAIRS):
                 some = slice(begin, begin + BATCH_PAIRS)
-                seen = (each.expand(len(tokens[some]), *each.shape[1:]) for each in regions)
-                row[some] = self.model(tokens[some], mask[some], *seen).score.float().cpu().numpy()
-        return found
+                repeated = (tensor.expand(len(tokens[some]), *tensor.shape[1:]) for tensor in regions)
+                row[some] = self.model(tokens[some], mask[some], *repeated).score.float().cpu().numpy()
+        return scores
 
     def point(self, image: ImageSource, phrases: str | Sequence[str]) -> list[Pointed]:
         """The region of an image that each phrase means."""
-        regions = self.regions(image)
-        return self.pointed([regions], _list(phrases, str), [0] * len(_list(phrases, str)))
-
-    def pointed(self, images: Sequence[Regions], phrases: Sequence[str], of: Sequence[int]) -> list[Pointed]:
-        """The region that each phrase means in the image with the number beside it."""
         self.require("point")
-        answers = []
-        for row, number in zip(self._probabilities(images, phrases, of), of, strict=True):
-            boxes = images[number].boxes
-            probabilities = row[: len(boxes)]
-            answers.append(Pointed(int(np.argmax(probabilities)), boxes, probabilities))
-        return answers
+        regions, texts = self.regions(image), _list(phrases, str)
+        rows = self.probabilities([regions], texts, [0] * len(texts))
+        return [Pointed(int(np.argmax(row)), regions.boxes, row) for row in rows]
 
     def answer(self, image: ImageSource, questions: str | Sequence[str]) -> list[Labelled]:
-        """The answers to questions about an image, most probable first."""
-        return self.answered([self.regions(image)], _list(questions, str), [0] * len(_list(questions, str)))
-
-    def answered(self, images: Sequence[Regions], questions: Sequence[str], of: Sequence[int]) -> list[Labelled]:
-        """The answer to each question about the image with the number beside it."""
+        """The answer to each question about an image, with the probability of every label."""
         self.require("answer")
-        rows = self._probabilities(images, questions, of)
+        regions, texts = self.regions(image), _list(questions, str)
+        rows = self.probabilities([regions], texts, [0] * len(texts))
         named = (sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]) for row in rows)
-        return [Labelled(dict(each)) for each in named]
+        return [Labelled(dict(shares)) for shares in named]
+
+    @torch.inference_mode()
+    def probabilities(self, images: Sequence[Regions], texts: Sequence[str], of: Sequence[int]) -> list[list[float]]:
+        """The probabilities of regions or answers for each text, with the image whose number is beside it."""
+        ids, rows = self.ids(texts), list[list[float]]()
+        for begin in range(0, len(texts), BATCH_PAIRS):
+            some = slice(begin, begin + BATCH_PAIRS)
+            logits: Tensor = self.model(*self.inputs(ids[some], [images[image] for image in of[some]])).logits
+            rows += logits.float().softmax(dim=-1).tolist()
+        return rows
 
     @torch.inference_mode()
     def attention(self, image: ImageSource, text: str, *, layers: str = "*") -> RegionAttention:
@@ -164,16 +162,6 @@ class VisionLanguageModel:
                 f"{self.name or 'this model'} was trained to {VERBS[self.config.head]}, not to {VERBS[heads[0]]}"
             )
 
-    @torch.inference_mode()
-    def _probabilities(self, images: Sequence[Regions], texts: Sequence[str], of: Sequence[int]) -> list[list[float]]:
-        """The probabilities of each text with the image whose number is beside it, some pairs at a time."""
-        ids, found = self.ids(texts), list[list[float]]()
-        for begin in range(0, len(texts), BATCH_PAIRS):
-            some = slice(begin, begin + BATCH_PAIRS)
-            logits: Tensor = self.model(*self.inputs(ids[some], [images[image] for image in of[some]])).logits
-            found += logits.float().softmax(dim=-1).tolist()
-        return found
-
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts, in lower case and without punctuation as captions are learnt."""
         if empty := [text for text in texts if not caption_words(text)]:
@@ -186,22 +174,22 @@ class VisionLanguageModel:
 
     def inputs(self, ids: Sequence[list[int]], images: Sequence[Regions]) -> list[Tensor]:
         """What the model reads of texts and images side by side, padded."""
-        tokens = (each.to(self.device) for each in pad_rows(ids, self.tokenizer.pad))
+        tokens = (rows.to(self.device) for rows in pad_rows(ids, self.tokenizer.pad))
         return [*tokens, *self._padded(images)]
 
     def _padded(self, images: Sequence[Regions]) -> list[Tensor]:
         """Features and places of the regions of images, and which of them are real."""
-        most = max(len(each.boxes) for each in images)
+        counts = [len(image.boxes) for image in images]
 
         def padded(rows: Sequence[Any]) -> Tensor:
-            whole = np.zeros((len(rows), most, rows[0].shape[1]), dtype=np.float32)
-            for place, row in enumerate(rows):
-                whole[place, : len(row)] = row
+            whole = np.zeros((len(rows), max(counts), rows[0].shape[1]), dtype=np.float32)
+            for number, row in enumerate(rows):
+                whole[number, : len(row)] = row
             return torch.from_numpy(whole)
 
-        real = torch.arange(most)[None] < torch.tensor([[len(each.boxes)] for each in images])
-        read = padded([each.features for each in images]), padded([places(each.boxes) for each in images]), real
-        return [each.to(self.device) for each in read]
+        real = torch.arange(max(counts))[None] < torch.tensor(counts)[:, None]
+        tensors = padded([image.features for image in images]), padded([places(image.boxes) for image in images]), real
+        return [tensor.to(self.device) for tensor in tensors]
 
 
 def _list(given: Any, one: Any) -> list[Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-import pydantic
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from regard.config import Config, Fraction
-from regard.data.sources import Part
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError
 from regard.families.vision_language.finders import FinderConfig
@@ -26,23 +24,18 @@ class RegionTextsSection(Config):
     test: str = ""
     skip_bad: bool = False  # leave out images that cannot be read or have no caption, and count them
     scenes: ScenesSection = ScenesSection()
-    image_size: int = pydantic.Field(default=48, ge=16)  # pixels of a side of the scenes
+    image_size: int = Field(default=48, ge=16)  # pixels of a side of the scenes
     each: PositiveInt = 3  # phrases or questions about a scene
     larger_first: Fraction = 0.8  # share of the scenes whose questions about two shapes name the larger one first
-    longest: int = pydantic.Field(default=40, ge=8)  # tokens; longer texts are cut, and counted
+    longest: int = Field(default=40, ge=8)  # tokens; longer texts are cut, and counted
     regions: FinderConfig = FinderConfig()
-
-    def path(self, part: Part) -> str:
-        """The captions of a part; empty if there are none."""
-        where: str = getattr(self, part)
-        return where
 
     @property
     def built_in(self) -> bool:
         """Whether the images are the built-in ones."""
         return self.train == SCENES
 
-    @pydantic.model_validator(mode="after")
+    @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
             raise ConfigError(f"data.train names no captions; give a file of captions, or {SCENES!r}")
@@ -54,15 +47,15 @@ class RegionTextsSection(Config):
 class MaskedPairsSection(RegionTextsSection):
     """[data] of pre-training."""
 
-    share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the words, to be predicted
-    region_share: float = pydantic.Field(default=0.15, gt=0, lt=1)  # of the regions
+    share: float = Field(default=0.15, gt=0, lt=1)  # of the words, to be predicted
+    region_share: float = Field(default=0.15, gt=0, lt=1)  # of the regions
 
 
 class RetrievalSection(RegionTextsSection):
     """[data] of retrieval."""
 
-    choices: int = pydantic.Field(default=4, ge=2)  # a right pair and wrong ones
-    pool: int = pydantic.Field(default=100, ge=2)  # images of which the right one is searched in validation
+    choices: int = Field(default=4, ge=2)  # a right pair and wrong ones
+    pool: int = Field(default=100, ge=2)  # images of which the right one is searched in validation
 
 
 MATCH = Metric("match", higher_is_better=True)
@@ -81,7 +74,7 @@ class RegionTextRecipe(Recipe):
     tokenizer: VocabularyConfig = WHOLE_WORDS
     training: ExampleTrainingSection = ExampleTrainingSection()
 
-    @pydantic.model_validator(mode="after")
+    @model_validator(mode="after")
     def _check_words(self) -> Self:
         if self.words.init and self.model.init:
             raise ConfigError("model.init has words of its own; leave words.init out")
@@ -109,7 +102,7 @@ class RetrievalRecipe(RegionTextRecipe):
 class SceneTextRecipe(RegionTextRecipe):
     """A recipe whose texts only the built-in scenes have."""
 
-    @pydantic.model_validator(mode="after")
+    @model_validator(mode="after")
     def _check_data(self) -> Self:
         if not self.data.built_in:
             raise ConfigError(f"task {self.task!r} needs texts with known answers, which only {SCENES!r} has")

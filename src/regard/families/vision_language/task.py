@@ -1,13 +1,16 @@
-"""Pointing at the region that a phrase means, and answering questions: one right place or answer for each text."""
+"""Losses and metrics of texts and regions: pre-training, retrieval, pointing and questions; and `regard evaluate`."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Set
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,33 +21,45 @@ from regard.data.loader import Loader, Rows
 from regard.data.synthetic.scene_texts import ANSWERS
 from regard.data.text.masking import Masking
 from regard.errors import ConfigError, DataError
-from regard.families.vision_language.data import ChoiceMaker, MaskedPairMaker, PairMaker, RegionTexts
+from regard.families.contract import Evaluation, EvaluationOptions
+from regard.families.vision_language.batches import ChoiceMaker, MaskedPairMaker, PairMaker
+from regard.families.vision_language.data import Described, RegionTextCorpus, RegionTexts, TextKind, describe, prepare
 from regard.families.vision_language.finders import PLACES, FinderConfig, save_finder
-from regard.families.vision_language.model import VilbertOutput
-from regard.families.vision_language.prepare import RegionTextPreparation, TextKind
+from regard.families.vision_language.model import Head, VilbertOutput, build_two_streams
 from regard.families.vision_language.recipe import RegionTextRecipe, RetrievalRecipe, VisionLanguageRecipe
-from regard.training.initial_model import build_two_streams, initial_folder
+from regard.training.initial_model import initial_folder
 from regard.training.losses import Loss, cross_entropy, divergence
+from regard.training.recipe.files import SCENES
 from regard.training.safeguards import Poll
 from regard.training.scores import recalls
 from regard.training.task import Forward, SupervisedTask, Values, loader_options
+
+if TYPE_CHECKING:
+    from regard.families.vision_language.pipeline import VisionLanguageModel
+
+T = TypeVar("T")
+KINDS: dict[Head, TextKind] = {"point": "phrases", "answer": "questions"}  # texts of each head; others read captions
+VALIDATION_SEED = 0  # of the masks of every validation, the same for every run
+POOL = 100  # images of `regard evaluate scenes` among which a caption's is searched
 
 
 class RegionTextTask(SupervisedTask[RegionTextBatch]):
     """Texts and images as regions; the tokenizer and the way regions are found are saved beside the weights."""
 
-    kind: ClassVar[TextKind] = "captions"  # the texts that it learns from
-    head: ClassVar[str]  # of the model
+    head: ClassVar[Head]  # of the model
     recipe: RegionTextRecipe
 
     @classmethod
     def prepare(cls, recipe: RegionTextRecipe, folder: Path, poll: Poll) -> None:
         """Find the regions of all images and encode the texts."""
-        _preparation(recipe, cls.kind).prepare(folder, poll)
+        init = recipe.model.init
+        if init and not _same(FinderConfig.load(initial_folder(init)), recipe.data.regions):
+            raise ConfigError(f"{init} was trained with other regions; set [data.regions] as its regions.json says")
+        prepare(recipe, KINDS.get(cls.head, "captions"), _longest(recipe), folder, poll)
 
     def __init__(self, recipe: RegionTextRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
-        self.corpus = _preparation(recipe, self.kind).open(folder)
+        self.corpus = RegionTextCorpus.open(folder)
         self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and not len(self.corpus.valid):
             raise DataError(
@@ -64,21 +79,19 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
     def build(self) -> nn.Module:
         """A model with the head of the task, for regions of the size that was prepared."""
         features, classes = self.corpus.train.features.shape[2], self.corpus.train.classes
-        changes: dict[str, Any] = {"head": self.head, **self.head_values}
+        changes: dict[str, Any] = {"head": self.head}
+        if self.head == "answer":
+            changes |= {"labels": len(ANSWERS), "label_names": ANSWERS}
         if not self.recipe.model.init:
             changes |= {"region_features": features, "region_places": PLACES}
             changes |= {"region_targets": "features"} if classes is None else {"region_classes": classes.shape[2]}
         model = build_two_streams(self.recipe.model, self.recipe.words.init, self.tokenizer, **changes)
-        if (known := model.config.region_features) != features:  # type: ignore[union-attr]
+        if (expected := model.config.region_features) != features:  # type: ignore[union-attr]
             raise ConfigError(
-                f"a region has {features} numbers, but the model of model.init reads {known}; set data.regions as there"
+                f"a region has {features} numbers, but the model of model.init reads {expected}; "
+                "set data.regions as there"
             )
         return model
-
-    @property
-    def head_values(self) -> dict[str, Any]:
-        """Values of the model's configuration that belong to the head."""
-        return {}
 
     @staticmethod
     def output(model: Forward, batch: RegionTextBatch) -> VilbertOutput:
@@ -86,10 +99,16 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
         read: VilbertOutput = model(batch.inputs, batch.mask, batch.features.float(), batch.places, batch.region_mask)
         return read
 
-    def in_order(self, store: RegionTexts, texts: Rows | None = None) -> list[Rows]:
-        """All texts, or some, in batches."""
-        rows = np.arange(len(store)) if texts is None else texts
-        return np.array_split(rows, -(-len(rows) // self.recipe.training.batch))
+    def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
+        """Cross-entropy of the right target."""
+        return Loss(
+            target_loss(self.output(model, batch), batch.targets),
+            torch.full((), len(batch.targets), device=self.device),
+        )
+
+    def in_order(self, store: RegionTexts) -> list[Rows]:
+        """All texts in batches."""
+        return np.array_split(np.arange(len(store)), -(-len(store) // self.recipe.training.batch))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The metrics of the task on the validation texts."""
@@ -114,15 +133,6 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
         return np.split(order[: len(order) // batch * batch], len(order) // batch)
 
 
-def _preparation(recipe: RegionTextRecipe, kind: TextKind) -> RegionTextPreparation:
-    model = recipe.model
-    if model.init and not _same(FinderConfig.load(initial_folder(model.init)), recipe.data.regions):
-        raise ConfigError(f"{model.init} was trained with other regions; set [data.regions] as its regions.json says")
-    return RegionTextPreparation(
-        recipe.data, kind, model.init or recipe.words.init, recipe.tokenizer, _longest(recipe), recipe.seed
-    )
-
-
 def _same(first: FinderConfig, second: FinderConfig) -> bool:
     """Whether regions are found in the same way; a copy of the model that finds them is in another folder."""
     return bool(first.model) == bool(second.model) and first.at(second.model) == second
@@ -137,7 +147,10 @@ def _longest(recipe: RegionTextRecipe) -> int:
     return min(recipe.data.longest, config.longest)  # type: ignore[attr-defined]
 
 
-VALIDATION_SEED = 0  # of the masks of every validation, the same for every run
+def target_loss(output: VilbertOutput, targets: Tensor) -> Tensor:
+    """The summed cross-entropy of the right region or answer, or of the right one of several pairs."""
+    assert output.logits is not None
+    return functional.cross_entropy(output.logits.float().view(len(targets), -1), targets, reduction="sum")
 
 
 class VisionLanguageTask(RegionTextTask):
@@ -206,9 +219,9 @@ class VisionLanguageTask(RegionTextTask):
         words = (output.word_logits.argmax(-1) == batch.labels) & masked
         regions = (output.region_logits.argmax(-1) == batch.region_targets.argmax(-1)) & chosen
         counts = [masked.sum(), words.sum(), chosen.sum(), regions.sum()]
-        words_loss, regions_loss, match = (each.double() for each in self._losses(output, batch))
+        words_loss, regions_loss, match = (loss.double() for loss in self._losses(output, batch))
         losses = [words_loss * counts[0], regions_loss * counts[2], match * pairs]
-        return torch.stack([*losses, losses[0].new_tensor(pairs), *(each.double() for each in counts)])
+        return torch.stack([*losses, losses[0].new_tensor(pairs), *(count.double() for count in counts)])
 
 
 class RetrievalTask(RegionTextTask):
@@ -224,12 +237,6 @@ class RetrievalTask(RegionTextTask):
     def _choices(self, store: RegionTexts, seed: int) -> ChoiceMaker:
         return ChoiceMaker(self.pairs(store), self.recipe.data.choices, seed)
 
-    def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
-        """Cross-entropy of the right pair among the choices."""
-        scores = self.output(model, batch).score.float().view(len(batch.targets), -1)
-        total = functional.cross_entropy(scores, batch.targets, reduction="sum")
-        return Loss(total, torch.full((), len(scores), device=self.device))
-
     @torch.inference_mode()
     def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
         """The loss, and how often the right one is among the best 1, 5 and 10 of a pool, in both directions."""
@@ -237,34 +244,42 @@ class RetrievalTask(RegionTextTask):
         for rows in self.in_order(store):
             poll()
             error += self.loss(model, choices(rows, (0, 0)).to(self.device)).total.item()
-        images = pool(store, self.recipe.data.pool)
-        texts = store.texts_of(images)
+        images = _pool(store, self.recipe.data.pool)
+        texts = np.flatnonzero(np.isin(store.images, images))
         scores, makes = np.empty((len(texts), len(images)), dtype=np.float32), self.pairs(store)
-        features, places, real = (each.to(self.device) for each in makes.regions(images))  # once for all texts
+        features, places, real = (tensor.to(self.device) for tensor in makes.regions(images))  # once for all texts
         for number, text in enumerate(texts.tolist()):
             poll()
-            ids, mask = (each.expand(len(images), -1).to(self.device) for each in makes.padded([store.texts[text]]))
+            words = makes.padded([store.texts[text]])
+            ids, mask = (tensor.expand(len(images), -1).to(self.device) for tensor in words)
             batch = RegionTextBatch(ids, mask, features, places, real, torch.from_numpy(images))
             scores[number] = self.output(model, batch).score.float().cpu().numpy()
-        right = store.images[texts][:, None] == images[None]
-        found = {"caption_to_image": recalls(scores, right), "image_to_caption": recalls(scores.T, right.T)}
-        named = {f"{way}_{count}": value for way, shares in found.items() for count, value in shares.items()}
+        shares = recalls_both_ways(scores.T, images[:, None] == store.images[texts][None])
+        named = {f"{way}_{count}": share for way, by_count in shares.items() for count, share in by_count.items()}
         both = (named["caption_to_image_1"] + named["image_to_caption_1"]) / 2
         return {"loss": error / len(store), "recall": both, **named}
 
 
-def pool(store: RegionTexts, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The first `size` images, leaving out those with a text that an earlier one has: nobody could tell them apart."""
-    chosen: list[int] = []
-    seen: set[bytes] = set()
+def _pool(store: RegionTexts, size: int) -> NDArray[np.int64]:
+    """The first images of a store that can be told apart."""
     texts: dict[int, set[bytes]] = {}
     for text, image in enumerate(store.images.tolist()):
         texts.setdefault(image, set()).add(store.texts[text].tobytes())
-    for image, said in texts.items():
-        if len(chosen) < size and not said & seen:
-            chosen.append(image)
-            seen |= said
-    return np.array(chosen, dtype=np.int64)
+    return np.array(list(islice(distinct(texts.items()), size)), dtype=np.int64)
+
+
+def distinct(items: Iterable[tuple[T, Set[Any]]]) -> Iterator[T]:
+    """Those with no text that an earlier one has: nobody could tell the two apart."""
+    seen: set[Any] = set()
+    for item, texts in items:
+        if not texts & seen:
+            seen |= texts
+            yield item
+
+
+def recalls_both_ways(scores: NDArray[Any], right: NDArray[np.bool_]) -> dict[str, dict[int, float]]:
+    """How often the right one is among the best 1, 5 and 10, by scores [images, texts]."""
+    return {"caption_to_image": recalls(scores.T, right.T), "image_to_caption": recalls(scores, right)}
 
 
 class TargetTask(RegionTextTask):
@@ -274,13 +289,6 @@ class TargetTask(RegionTextTask):
         """The training texts with their images."""
         return self.pairs(self.corpus.train)
 
-    def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
-        """Cross-entropy of the right target."""
-        logits = self.output(model, batch).logits
-        assert logits is not None
-        total = functional.cross_entropy(logits.float(), batch.targets, reduction="sum")
-        return Loss(total, torch.full((), len(batch.targets), device=self.device))
-
     @torch.inference_mode()
     def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
         """The loss, and the share of right targets."""
@@ -288,26 +296,70 @@ class TargetTask(RegionTextTask):
         for rows in self.in_order(store):
             poll()
             batch = pairs(rows).to(self.device)
-            logits = self.output(model, batch).logits
-            assert logits is not None
-            error += functional.cross_entropy(logits.float(), batch.targets, reduction="sum").item()
-            right += int((logits.argmax(-1) == batch.targets).sum())
+            output = self.output(model, batch)
+            assert output.logits is not None
+            error += target_loss(output, batch.targets).item()
+            right += int((output.logits.argmax(-1) == batch.targets).sum())
         return {"loss": error / len(store), "accuracy": right / len(store)}
 
 
 class PointingTask(TargetTask):
     """Phrases, each of which means one region."""
 
-    kind = "phrases"
     head = "point"
 
 
 class QuestionsTask(TargetTask):
     """Questions, each of which has one of the known answers."""
 
-    kind = "questions"
     head = "answer"
 
-    @property
-    def head_values(self) -> dict[str, Any]:
-        return {"labels": len(ANSWERS), "label_names": ANSWERS}
+
+def evaluate_regions(reader: VisionLanguageModel, data: str, options: EvaluationOptions) -> Evaluation:
+    """What the head of the model was trained for, on built-in scenes; regions are found in the pixels.
+
+    Of a file of captions, all images and all captions are compared, beside what chance finds.
+    """
+    head, skipped = reader.config.head, list[str]()
+    kind = KINDS.get(head, "captions")
+    described = describe(
+        data, kind, reader.finder, part="test", count=options.count, seed=options.seed, labels=reader.labels,
+        keep_missed=True, skipped=skipped,
+    )  # fmt: skip
+    if kind != "captions":
+        return Evaluation(_target_scores(reader, list(described)))
+    if data == SCENES:
+        described = islice(distinct((each, {about.text for about in each.texts}) for each in described), POOL)
+    images = list(described)
+    if not images:
+        raise DataError(f"{data} has no image that can be read")
+    texts = [(number, about.text) for number, each in enumerate(images) for about in each.texts]
+    right = np.arange(len(images))[:, None] == np.array([number for number, _ in texts])[None]
+    scores = reader.scores([each.regions for each in images], [text for _, text in texts])
+    values: dict[str, object] = {"images": len(images), "texts": len(texts)}
+    if head == "pretraining":  # yes and no are weighted equally
+        values["match"] = float(((scores > 0)[right].mean() + (scores <= 0)[~right].mean()) / 2)
+    values |= _named_recalls(scores, right)
+    if data != SCENES:
+        chance = _named_recalls(np.random.default_rng(0).random(right.shape), right)
+        values |= {f"chance, {name}": share for name, share in chance.items()}
+    return Evaluation(values, skipped)
+
+
+def _named_recalls(scores: NDArray[Any], right: NDArray[np.bool_]) -> dict[str, float]:
+    return {
+        f"{way.replace('_', ' ')}, recall@{count}": share
+        for way, shares in recalls_both_ways(scores, right).items()
+        for count, share in shares.items()
+    }
+
+
+def _target_scores(reader: VisionLanguageModel, images: list[Described]) -> dict[str, object]:
+    """The share of phrases whose region is found, or of questions that are answered; by kind too."""
+    about = [(number, text) for number, each in enumerate(images) for text in each.texts]
+    texts, of = [text.text for _, text in about], [number for number, _ in about]
+    shares = reader.probabilities([each.regions for each in images], texts, of)
+    right = np.array([int(np.argmax(row)) == text.target for row, (_, text) in zip(shares, about, strict=True)])
+    kinds = np.array([text.kind for _, text in about])
+    by_kind = {f"accuracy of {kind}": float(right[kinds == kind].mean()) for kind in sorted(set(kinds.tolist()))}
+    return {"images": len(images), "texts": len(texts), "accuracy": float(right.mean()), **by_kind}

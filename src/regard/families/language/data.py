@@ -1,0 +1,188 @@
+"""Texts as tasks read them: the corpus of plain texts of a run, and encoded texts with what is to be said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from regard.data.batch import TensorBatch, pad_rows
+from regard.data.formats.plain_text import Line, read_texts, split_text
+from regard.data.loader import Place, Rows
+from regard.data.sources import PARTS, Part
+from regard.data.synthetic.phrasebook import phrases
+from regard.data.text.pair_loader import plan_batches
+from regard.data.text.token_blocks import EncodedLine, TokenStore
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.training import Style, train_vocabulary
+from regard.data.tokenizers.unknown_words import unknown_tokens
+from regard.errors import DataError
+from regard.families.language.recipe import LanguageRecipe, MaskedRecipe, SpansRecipe, WordsRecipe
+from regard.training.initial_model import initial_tokenizer
+from regard.training.recipe.data_sections import PlainTextSection
+from regard.training.recipe.files import PHRASEBOOK
+from regard.training.safeguards import Poll
+from regard.training.stages import Stages
+
+CHUNK = 1000  # lines encoded together
+HELD_OUT = 500  # sentences of the phrasebook, for validation and as many for testing
+CorpusRecipe = LanguageRecipe | MaskedRecipe | SpansRecipe | WordsRecipe
+Encode = Callable[[TextTokenizer, Iterable[Line]], Iterator[EncodedLine]]
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """The texts that a model is trained, validated and tested on."""
+
+    tokenizer: TextTokenizer
+    train: TokenStore
+    valid: TokenStore
+    test: TokenStore
+
+    @classmethod
+    def open(cls, folder: Path) -> TextCorpus:
+        """The corpus that `prepare` wrote."""
+        return cls(TextTokenizer.load(folder / "tokenizer"), *(TokenStore.open(folder / part) for part in PARTS))
+
+    @property
+    def summary(self) -> str:
+        counts = [f"{len(store.tokens):,}" for store in (self.train, self.valid, self.test)]
+        documents, unknown = len(self.train.documents) - 1, self.tokenizer.only_unknown
+        told = "" if unknown is None else unknown_tokens({"text": self.train.lines.share(unknown)})
+        return (
+            f"{counts[0]} tokens in {documents:,} document{'s' * (documents > 1)}; {counts[1]} for validation, "
+            f"{counts[2]} for testing; {self.tokenizer.size:,} different ones{told}"
+        )
+
+
+def prepare(recipe: CorpusRecipe, style: Style, encode: Encode, folder: Path, poll: Poll, sentinels: int = 0) -> None:
+    """Write the corpus of a recipe into `folder`, unless it exists from before; `encode` turns lines into tokens."""
+    if folder.exists():
+        return
+    stages = Stages(folder)
+
+    def learn(place: Path) -> None:
+        if recipe.model.init:
+            tokenizer = initial_tokenizer(recipe.model.init)
+        else:
+            texts = (line.text for line in _polled(lines(recipe.data, "train"), poll))
+            tokenizer = train_vocabulary(texts, recipe.tokenizer, style, sentinels)
+        tokenizer.save(place / "tokenizer")
+
+    tokenizer = TextTokenizer.load(stages.once("vocabulary", learn) / "tokenizer")
+
+    def write(part: Part, place: Path) -> None:
+        encoded = encode(tokenizer, _polled(lines(recipe.data, part), poll))
+        store = TokenStore.write(place / part, encoded, vocabulary=tokenizer.size)
+        if part == "train" and len(store.tokens) < 2:
+            raise DataError(f"{', '.join(recipe.data.paths('train'))}: no text to learn from; give data.train some")
+
+    for part in PARTS:
+        stages.once(part, partial(write, part))
+    stages.gather()
+
+
+def lines(data: PlainTextSection, part: Part) -> Iterator[Line]:
+    """The lines of a part; without data.valid the end of the training text is for validation."""
+    if data.train == PHRASEBOOK:
+        return _phrasebook(part, data.sentences if part == "train" else HELD_OUT)
+    if data.documents == "instructions":
+        return _instructions(data, part)
+    if data.valid or part == "test":
+        return read_texts(data.paths(part), data.documents)
+    divided = split_text(data.paths("train"), data.documents, data.split)
+    return (line for where, line in divided if where == part)
+
+
+def _phrasebook(part: Part, count: int) -> Iterator[Line]:
+    """English sentences of the built-in corpus; no sentence is in two parts."""
+    return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
+
+
+def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
+    """The instructions of files of paths, each a document; those in a share of the houses are for validation.
+
+    The houses are the first that tasks on paths hold out too, so that no stage of training reads of them.
+    """
+    from regard.families.navigation.data import held_out, instructions
+
+    if data.valid or part == "test":
+        return _told(entry for path in data.paths(part) for entry in instructions(path))
+    entries = [entry for path in data.paths("train") for entry in instructions(path)]
+    scans = {scan for scan, _ in entries}
+    aside = held_out(scans, round(data.split * len(scans)))
+    return _told((scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid"))
+
+
+def _told(entries: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[Line]:
+    return (Line(f"{text}\n", True) for _, texts in entries for text in texts)
+
+
+def encoded(tokenizer: TextTokenizer, texts: Iterable[Line]) -> Iterator[tuple[Line, list[int]]]:
+    """Lines with their tokens; many at a time, which is fastest for tokenizers."""
+    stream = iter(texts)
+    while some := list(islice(stream, CHUNK)):
+        cut = tokenizer.library.encode_batch_fast([line.text for line in some], add_special_tokens=False)
+        yield from ((line, encoding.ids) for line, encoding in zip(some, cut, strict=True))
+
+
+def _polled(texts: Iterable[Line], poll: Poll) -> Iterator[Line]:
+    for line in texts:
+        poll()
+        yield line
+
+
+# Texts with something to say of each
+
+B = TypeVar("B", bound=TensorBatch)
+E = TypeVar("E")
+
+
+class Row(NamedTuple):
+    """An encoded text and its labels: one, one for each token (-1: none), or the first and last token of an answer."""
+
+    ids: list[int]
+    segments: list[int]
+    labels: Sequence[float]
+
+
+@dataclass(frozen=True)
+class EncodedTexts(Generic[B]):
+    """Makes batches of encoded texts."""
+
+    rows: list[Row]
+    pad: int
+    segment_types: int  # that the model has; some models read pairs with one
+    batch: Callable[[Tensor, Tensor, Tensor, list[Sequence[float]]], B]  # of inputs, mask, segments and labels
+
+    def __call__(self, rows: Rows, place: Place = (0, 0)) -> B:
+        some = [self.rows[row] for row in rows.tolist()]
+        inputs, mask = pad_rows([row.ids for row in some], self.pad)
+        segments = pad_rows([row.segments for row in some], 0)[0].clamp(max=max(0, self.segment_types - 1))
+        return self.batch(inputs, mask, segments, [row.labels for row in some])
+
+    def plan(self, batch_tokens: int, seed: int, epoch: int) -> list[Rows]:
+        """The rows of every batch of an epoch, texts of like length together."""
+        lengths = np.array([len(row.ids) for row in self.rows])
+        return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+
+
+def write_examples(folder: Path, part: Part, examples: Iterable[tuple[Any, ...]], poll: Poll) -> None:
+    """Copy the examples of a part, so that a resumed run learns from the same ones."""
+    with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        for example in examples:
+            poll()
+            print(json.dumps(example), file=file)
+
+
+def read_examples(folder: Path, part: Part, kind: Callable[..., E]) -> list[E]:
+    """The examples that were copied."""
+    with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
+        return [kind(*json.loads(line)) for line in file]
