@@ -16,6 +16,7 @@ BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
 COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "32,64,128,256", Path("runs/compare")
 MEASURED = ("gradients", "heads", "scaling")
+TRANSLATES = ("translate",), "translate", "translate"  # what a model that is compared must be able to do
 SPARSITIES = [0.0, 0.5, 0.7, 0.85, 0.95, 0.99]
 
 
@@ -89,14 +90,14 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
     from regard.errors import UsageError
     from regard.families.translation.evaluate import held_out_pairs
     from regard.families.translation.versions import SHUFFLES, compare_versions, verdict
-    from regard.verbs.options import load_translator
+    from regard.verbs.verb import load_able
 
     if len(names) != 2 or not data:
         raise UsageError("give the pairs, and the old and the new model: regard compare models PAIRS -m OLD -m NEW")
     labels = [name.rpartition("=")[0] or label for name, label in zip(names, ("old", "new"), strict=True)]
     if labels[0] == labels[1]:
         raise UsageError(f"both models are named {labels[0]!r}; give them different names")
-    old, new = (load_translator([name.rpartition("=")[2]], device) for name in names)
+    old, new = (load_able(*TRANSLATES, name.rpartition("=")[2], device=device) for name in names)
     found = compare_versions(old, new, held_out_pairs(old, data, to, count=count), show)
     if as_json:
         print(json.dumps({"models": labels, **asdict(found)}, ensure_ascii=False))
@@ -117,7 +118,7 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
     from regard.claims.compare import scores_by_length
     from regard.errors import UsageError
-    from regard.verbs.options import load_translator
+    from regard.verbs.verb import load_able
 
     if not names:
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
@@ -129,7 +130,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
     results = {}
     for each in names:
         name, _, folder = each.rpartition("=")
-        translator = load_translator([folder], device)
+        translator = load_able(*TRANSLATES, folder, device=device)
         results[name or Path(folder).name] = scores_by_length(translator, ranges, to=to, count=count)
     if as_json:
         print(json.dumps({"bins": labels, "scores": results}))

@@ -25,5 +25,5 @@ FAMILY = Family(
             evaluate="evaluate.evaluate_dictionary",
         ),
     },
-    verbs={"features": "verbs.features"},
+    verbs={"features": "verbs.Features"},
 )

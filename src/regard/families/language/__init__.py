@@ -47,6 +47,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.generate("Once upon a time").text)'},
             takes_precision=True,
             for_images="pixel_generator",
+            evaluation="evaluate_verb.TextEvaluation",
             reader="reader.LanguageModelReader",
         ),
         "text_to_text": PipelineEntry(
@@ -55,6 +56,7 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.generate("Translate EN-ES: we are eating bread").text)'},
             takes_precision=True,
             answers=True,
+            evaluation="evaluate_verb.TextEvaluation",
             reader="reader.PromptReader",
         ),
         "text_encoder": PipelineEntry(
@@ -76,12 +78,12 @@ FAMILY = Family(
         ),
     },
     verbs={
-        "generate": "generate_verb.generate",
-        "fill": "verbs.fill",
-        "embed": "embed_verb.embed",
-        "neighbours": "verbs.neighbours",
-        "classify": "verbs.classify",
-        "tag": "verbs.tag",
-        "answer": "verbs.answer",
+        "generate": "generate_verb.Generate",
+        "fill": "verbs.Fill",
+        "embed": "embed_verb.Embed",
+        "neighbours": "verbs.Neighbours",
+        "classify": "verbs.Classify",
+        "tag": "verbs.Tag",
+        "answer": "verbs.Answer",
     },
 )
