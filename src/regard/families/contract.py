@@ -124,7 +124,7 @@ class Family:
     tasks: Mapping[str, TaskEntry] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineEntry] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)  # draws a view of a report: (report, points) -> Figure
-    verbs: Mapping[str, str] = field(default_factory=dict)  # functions with typer's annotations, or typer apps
+    verbs: Mapping[str, str] = field(default_factory=dict)  # declared with regard.verbs.verb; or functions, typer apps
 
     def __post_init__(self) -> None:
         for part in ("models", "tasks", "pipelines"):

@@ -27,7 +27,6 @@ from regard.verbs.options import (
     Device,
     Model,
     Without,
-    options_given,
     refuse_given,
     refuse_model,
     refuse_several,
@@ -80,10 +79,6 @@ class Verb:
     def loading(self) -> dict[str, Any]:
         """How models are loaded."""
         return {"device": self.device, "allow_pickle": self.allow_pickle}
-
-    def given(self) -> dict[str, object]:
-        """The options that are not as if they had not been given, by their names on the command line."""
-        return options_given(self)
 
     def say(self, text: str, values: dict[str, Any], out: IO[str] | None = None) -> None:
         """Print an answer, as text or as JSON."""

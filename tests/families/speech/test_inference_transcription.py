@@ -11,7 +11,6 @@ import soundfile
 
 from regard.cli.main import run
 from regard.errors import DataError, UsageError
-from regard.families.speech import verbs as verb
 from regard.families.speech.audio import write_wav
 from regard.families.speech.pipeline import Segment, TranscribeOptions, Transcriber, Word
 from regard.search.settings import SearchSettings

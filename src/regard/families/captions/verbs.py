@@ -45,11 +45,10 @@ class CaptionVerb(ImageVerb):
     def writes(self) -> bool:
         return self.attention is not None
 
-    def answers(self, inputs: list[str]) -> list[Caption]:
+    def answers(self, inputs: list[str]) -> Any:
         given = settings_given(beam=self.beam, temperature=self.temperature, seed=self.seed, n_best=self.n_best)
         settings = self.pipeline.settings.replace(**given, **({"sample": True} if self.sample else {}))
-        found: list[Caption] = self.pipeline.caption(self.files.sources(inputs), settings=settings)
-        return found
+        return self.pipeline.caption(self.files.sources(inputs), settings=settings)
 
     def as_text(self, given: str, answer: Caption) -> str:
         if not answer.alternatives:

@@ -58,9 +58,8 @@ class Detect(ImageVerb):
             raise UsageError(f"{self.output}: objects are written to FILE.json, FILE.png or a folder")
         super().check()
 
-    def answers(self, inputs: list[str]) -> list[Detected]:
-        found: list[Detected] = self.pipeline.detect(self.files.sources(inputs), self.score)
-        return found
+    def answers(self, inputs: list[str]) -> Any:
+        return self.pipeline.detect(self.files.sources(inputs), self.score)
 
     def as_text(self, given: str, answer: Detected) -> str:
         boxes = (f"{each.label} {each.score:.1%} {','.join(f'{x:.0f}' for x in each.box)}" for each in answer.objects)

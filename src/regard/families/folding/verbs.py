@@ -73,9 +73,8 @@ class Fold(FileVerb):
                 raise
             return [error]
 
-    def answers(self, inputs: list[Any]) -> list[Prediction]:
-        found: list[Prediction] = self.pipeline.predict(inputs)
-        return found
+    def answers(self, inputs: list[Any]) -> Any:
+        return self.pipeline.predict(inputs)
 
     def as_text(self, given: Any, answer: Prediction) -> str:
         return f"{answer.name}\t{len(answer.given)}\t{answer.mean_confidence:.1f}"

@@ -135,9 +135,8 @@ class Tag(TextVerb):
     text: Texts = None
     truncate: Truncate = False
 
-    def answers(self, inputs: list[str]) -> list[list[TaggedWord]]:
-        found: list[list[TaggedWord]] = self.pipeline.tag(inputs, truncate=self.truncate)
-        return found
+    def answers(self, inputs: list[str]) -> Any:
+        return self.pipeline.tag(inputs, truncate=self.truncate)
 
     def as_text(self, given: str, answer: list[TaggedWord]) -> str:
         return "".join(f"{word.word}\t{word.tag}\n" for word in answer)

@@ -48,10 +48,9 @@ class Interact(LineVerb):
                 print(f"regard: {protein.name}: {message}", file=sys.stderr)
         return [((one.name, one.sequence), (other.name, other.sequence)) for one in ones for other in others]
 
-    def answers(self, inputs: list[Any]) -> list[Interaction]:
+    def answers(self, inputs: list[Any]) -> Any:
         ones, others = ([pair[side][1] for pair in inputs] for side in (0, 1))
-        found: list[Interaction] = self.pipeline.interact(ones, others)
-        return found
+        return self.pipeline.interact(ones, others)
 
     def as_text(self, given: Any, answer: Interaction) -> str:
         return "\t".join([f"{answer.probability:.4f}", *(name for name, _ in given if name)])

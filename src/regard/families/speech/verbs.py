@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -88,7 +88,7 @@ class Transcribe(FileVerb):
     def inputs(self) -> list[str]:
         return self.names
 
-    def answers(self, inputs: list[str]) -> Iterable[Any]:
+    def answers(self, inputs: list[str]) -> Any:
         from regard.families.speech.pipeline import TranscribeOptions
 
         options = TranscribeOptions(
@@ -97,8 +97,7 @@ class Transcribe(FileVerb):
         )  # fmt: skip
         if self.beam is not None:
             options = options.replace(settings=self.pipeline.settings.replace(beam=self.beam))
-        found: Iterable[Any] = self.pipeline.stream(self.files.sources(inputs), options)
-        return found
+        return self.pipeline.stream(self.files.sources(inputs), options)
 
     def line(self, given: str, answer: Transcript | None) -> str | None:
         if self.output is not None:

@@ -17,7 +17,7 @@ import typer
 
 from regard.errors import DataError, UsageError
 from regard.families.translation.document_verb import Foreign, translate_file, unknown_to
-from regard.verbs.options import Beam, Models, Precision, To, existing, refuse_both, settings_given
+from regard.verbs.options import Beam, Models, Precision, To, existing, options_given, refuse_both, settings_given
 from regard.verbs.texts import Unknown
 from regard.verbs.verb import TextVerb, load_able
 
@@ -174,7 +174,7 @@ class Translate(TextVerb):
         from regard.families.translation.glossary import Glossary
 
         super().check()
-        refuse_clashes(set(self.given()), len(self.typed))
+        refuse_clashes(set(options_given(self)), len(self.typed))
         if self.input_file and not self.output and document_format(existing(self.input_file)) != ".txt":
             raise UsageError(f"{self.input_file} is a document; say with --output where its translation goes")
         self.terms = (
