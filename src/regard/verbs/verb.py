@@ -153,17 +153,13 @@ class LineVerb(AttentionVerb):
     def finish(self, answered: list[tuple[Any, Any]]) -> None:
         """Write files, after all inputs were answered."""
 
-    def name(self, given: Any) -> str:
-        """How an input is called where it is left out."""
-        return str(given)
-
     def run(self) -> None:
         answered, refused, count = list[tuple[Any, Any]](), list[str](), 0
         with self.output_stream() as out:
             for given, answer in self._answered():
                 count += 1
                 if answer is None:
-                    refused.append(self.name(given))
+                    refused.append(str(given))
                 elif self.writes():
                     answered.append((given, answer))
                 if not (answer is None and self.skip_bad):
@@ -173,10 +169,12 @@ class LineVerb(AttentionVerb):
                 self.note(given, answer)
                 _show_progress(count, self.unit, out)
             _show_progress(count, self.unit, out, end="\n")
-        self.finish(answered)
+        bad = bool(refused) and not self.skip_bad
+        if not (bad and self.writes()):
+            self.finish(answered)
         if self.skip_bad:
             tell_skipped(refused, count, self.unit)
-        elif refused:
+        elif bad:
             raise typer.Exit(1)
 
     def _answered(self) -> Iterator[tuple[Any, Any]]:
