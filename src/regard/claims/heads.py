@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -20,16 +21,23 @@ from torch.nn import functional
 from regard.attention.activations import record_activations
 from regard.attention.intervene import HEADS, WithoutHead, head_count, intervene
 from regard.attention.record import attention_names
+from regard.checkpoints.folder import resolve
+from regard.checkpoints.hub import local_folder
 from regard.data.batch import collate, pad_rows
 from regard.data.formats.pairs import Pair
-from regard.errors import DataError, UsageError
+from regard.data.formats.plain_text import read_text
+from regard.errors import DataError, UsageError, with_article
+from regard.families.contract import EvaluationOptions
 from regard.families.language.gpt import Gpt
 from regard.families.language.language_models import LanguageModel
+from regard.families.loading import entry_of
+from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
 from regard.families.translation.translator import Translator
 from regard.look.forced_pass import CROSS, Pass, readings
 from regard.look.interventions import models_of
 from regard.look.word_alignment import alignment_error_rate
 from regard.search.pipeline import batches_by_length
+from regard.verbs.options import refuse_given
 
 By = Literal["zero", "mean"]
 LOSS = "loss"
@@ -168,6 +176,41 @@ def head_alignment(translator: Translator, pairs: Sequence[Pair]) -> dict[tuple[
 
 
 # What is measured
+
+
+def measured(
+    pipeline: Any,
+    name: str,
+    data: str,
+    metric: str,
+    options: Mapping[str, object],
+    *,
+    to: str,
+    count: int,
+    seed: int,
+    max_words: int,
+) -> tuple[Measure, dict[tuple[str, int], float]]:
+    """What a model of this name is measured by on data, and alignment error rates of heads if --align asks for them.
+
+    `options` are those of translators, by their names on the command line.
+    """
+    if isinstance(pipeline, Translator):
+        pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed, max_words=max_words)[:count]
+        rates = head_alignment(pipeline, pairs) if options["--align"] else {}
+        if metric in ("", LOSS):
+            return pair_loss(pipeline, pairs), rates
+        return score(metric, lambda: evaluate_pairs(pipeline, pairs)[0]), rates
+    kind = with_article(type(pipeline).__name__)
+    refuse_given(options, f"is for translators, and {name} is {kind}")
+    if isinstance(pipeline, LanguageModel):
+        if metric not in ("", LOSS):
+            raise UsageError(f"a language model is measured by its loss; leave out --metric {metric}")
+        return text_loss(pipeline, [line.text.strip() for line in islice(read_text(data, "line"), count)]), {}
+    entry = entry_of(name)
+    if not entry.evaluate:
+        raise UsageError(f"{name} is {kind}, which has no evaluation")
+    evaluate, asked = entry.load(entry.evaluate), EvaluationOptions(resolve(local_folder(name)), count, seed)
+    return score(metric, lambda: evaluate(pipeline, data, asked).scores), {}
 
 
 def text_loss(model: LanguageModel, texts: Sequence[str]) -> Measure:

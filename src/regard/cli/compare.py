@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from regard.verbs.options import AsJson, Device, Sets, numbers
+from regard.errors import UsageError
+from regard.verbs.options import AsJson, Device, Sets, listed, numbers
 
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
 COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "32,64,128,256", Path("runs/compare")
 MEASURED = ("gradients", "heads", "scaling")
+TRANSLATES = ("translate",), "translate", "translate"  # what a model that is compared must be able to do
 SPARSITIES = [0.0, 0.5, 0.7, 0.85, 0.95, 0.99]
 
 
@@ -59,7 +62,6 @@ def compare(
     Example: regard compare models test.tsv -m old=runs/en-es -m new=runs/en-es-adapted
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
-    from regard.errors import UsageError
     from regard.look.charts import check_name
 
     if output:
@@ -82,21 +84,20 @@ def compare(
         _measured(what, output, as_json)
     else:
         choices = ("models", "length", "sequences", "data", "pictures", *MEASURED, "superposition")
-        raise UsageError(f"cannot compare {what!r}; choose {', '.join(choices)}")
+        raise UsageError(f"cannot compare {what!r}; choose {listed(choices)}")
 
 
 def _models(names: list[str], data: str, to: str, count: int, show: int, as_json: bool, device: str) -> None:
-    from regard.errors import UsageError
     from regard.families.translation.evaluate import held_out_pairs
     from regard.families.translation.versions import SHUFFLES, compare_versions, verdict
-    from regard.verbs.options import load_translator
+    from regard.verbs.verb import load_able
 
     if len(names) != 2 or not data:
         raise UsageError("give the pairs, and the old and the new model: regard compare models PAIRS -m OLD -m NEW")
     labels = [name.rpartition("=")[0] or label for name, label in zip(names, ("old", "new"), strict=True)]
     if labels[0] == labels[1]:
         raise UsageError(f"both models are named {labels[0]!r}; give them different names")
-    old, new = (load_translator([name.rpartition("=")[2]], device) for name in names)
+    old, new = (load_able(*TRANSLATES, name.rpartition("=")[2], device=device) for name in names)
     found = compare_versions(old, new, held_out_pairs(old, data, to, count=count), show)
     if as_json:
         print(json.dumps({"models": labels, **asdict(found)}, ensure_ascii=False))
@@ -116,8 +117,7 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
     from regard.claims.compare import scores_by_length
-    from regard.errors import UsageError
-    from regard.verbs.options import load_translator
+    from regard.verbs.verb import load_able
 
     if not names:
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
@@ -129,63 +129,45 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
     results = {}
     for each in names:
         name, _, folder = each.rpartition("=")
-        translator = load_translator([folder], device)
+        translator = load_able(*TRANSLATES, folder, device=device)
         results[name or Path(folder).name] = scores_by_length(translator, ranges, to=to, count=count)
-    if as_json:
-        print(json.dumps({"bins": labels, "scores": results}))
-    else:
-        print(f"{'BLEU by words':20}" + "".join(f"{label:>9}" for label in labels))
-        for name, rows in results.items():
-            print(f"{name:20}" + "".join(f"{row['bleu']:9.1f}" for row in rows))
-    if output:
-        from regard.look.charts import line_chart
-
-        lines = {name: [float(str(row["bleu"])) for row in rows] for name, rows in results.items()}
-        title = f"{count} held-out phrasebook sentences per bin"
-        line_chart(output, labels, lines, title=title, x_label="source sentence length (words)", y_label="BLEU")
+    lines = [f"{'BLEU by words':20}" + "".join(f"{label:>9}" for label in labels)]
+    lines += [f"{name:20}" + "".join(f"{row['bleu']:9.1f}" for row in rows) for name, rows in results.items()]
+    _print({"bins": labels, "scores": results}, lines, as_json)
+    scores = {name: [float(str(row["bleu"])) for row in rows] for name, rows in results.items()}
+    title = f"{count} held-out phrasebook sentences per bin"
+    _draw(output, labels, scores, title=title, x_label="source sentence length (words)", y_label="BLEU")
 
 
 def _sequences(output: Path | None, lengths: list[int], width: int, as_json: bool) -> None:
     from regard.claims.compare import rows_of, three_ways
 
     ways = three_ways(lengths, width=width)
-    if as_json:
-        print(json.dumps(rows_of(ways)))
-    else:
-        columns = f"{'length':>7}{'ms':>10}{'MB kept':>10}{'steps':>8}{'layers to see all':>19}"
-        print(f"{f'one layer, width {width}':28}{columns}")
-        for way in ways:
-            cost = f"{1000 * way.seconds:10.2f}{way.megabytes:10.2f}"
-            print(f"{way.way:28}{way.length:7}{cost}{way.sequential_steps:8}{way.layers_to_connect:19}")
-    if output:
-        from regard.look.charts import line_chart
-
-        names = dict.fromkeys(way.way for way in ways)
-        lines = {name: [1000 * way.seconds for way in ways if way.way == name] for name in names}
-        title = "Three ways of processing a sequence: one layer, forward and backward"
-        line_chart(output, lengths, lines, title=title, x_label="length", y_label="milliseconds", logarithmic=True)
+    columns = f"{'length':>7}{'ms':>10}{'MB kept':>10}{'steps':>8}{'layers to see all':>19}"
+    lines = [f"{f'one layer, width {width}':28}{columns}"]
+    for way in ways:
+        cost = f"{1000 * way.seconds:10.2f}{way.megabytes:10.2f}"
+        lines.append(f"{way.way:28}{way.length:7}{cost}{way.sequential_steps:8}{way.layers_to_connect:19}")
+    _print(rows_of(ways), lines, as_json)
+    names = dict.fromkeys(way.way for way in ways)
+    times = {name: [1000 * way.seconds for way in ways if way.way == name] for name in names}
+    title = "Three ways of processing a sequence: one layer, forward and backward"
+    _draw(output, lengths, times, title=title, x_label="length", y_label="milliseconds", logarithmic=True)
 
 
 def _data(names: list[str], output: Path | None, counts: list[int], sets: list[str], runs: Path, as_json: bool) -> None:
-    from regard.errors import UsageError
     from regard.families.images.evaluate import accuracy_by_count
 
     recipes = {name or Path(recipe).stem: recipe for name, _, recipe in (each.rpartition("=") for each in names)}
     if not recipes:
         raise UsageError("name the recipes to compare: -m NAME=RECIPE, once for each")
     results = accuracy_by_count(recipes, counts, runs, sets)
-    if as_json:
-        print(json.dumps({"counts": counts, "accuracy": results}))
-    else:
-        print(f"{'accuracy by images':20}" + "".join(f"{count:>9,}" for count in counts))
-        for name, row in results.items():
-            print(f"{name:20}" + "".join(f"{value:9.4f}" for value in row))
-    if output:
-        from regard.look.charts import line_chart
-
-        percent = {name: [100 * value for value in row] for name, row in results.items()}
-        title = "The same recipe with more and more data"
-        line_chart(output, counts, percent, title=title, x_label="training images", y_label="accuracy (%)", log_x=True)
+    lines = [f"{'accuracy by images':20}" + "".join(f"{count:>9,}" for count in counts)]
+    lines += [f"{name:20}" + "".join(f"{value:9.4f}" for value in row) for name, row in results.items()]
+    _print({"counts": counts, "accuracy": results}, lines, as_json)
+    percent = {name: [100 * value for value in row] for name, row in results.items()}
+    title = "The same recipe with more and more data"
+    _draw(output, counts, percent, title=title, x_label="training images", y_label="accuracy (%)", log_x=True)
 
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
@@ -194,26 +176,21 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
     from regard.studies.costs.units import byte_size
 
     rows = attention_growth(sides, find_device(device))
-    if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
-    else:
-        columns = f"{'side':>6}{'tokens':>8}{'planned':>12}{'peak':>12}{'ratio':>7}{'ms':>10}{'times':>7}"
-        print(f"{'every place looks':28}{columns}")
-        for before, row in zip([None, *rows], rows, strict=False):
-            planned = f"{row.way:28}{row.side:6}{row.tokens:8,}{byte_size(row.planned):>12}"
-            if row.peak is None or row.seconds is None:
-                print(f"{planned}  more than there is")
-                continue
-            more = f"{row.seconds / before.seconds:7.1f}" if before and before.seconds and before.way == row.way else ""
-            print(f"{planned}{byte_size(row.peak):>12}{row.peak / row.planned:7.2f}{1000 * row.seconds:10.1f}{more}")
-    if output:
-        from regard.look.charts import line_chart
-
-        ways = dict.fromkeys(row.way for row in rows)
-        lines = {way: [(row.peak or math.nan) / 2**20 for row in rows if row.way == way] for way in ways}
-        title = "Two layers of attention between patches of 4 x 4 pixels, one head"
-        line_chart(output, sides, lines, title=title, x_label="side of the image (pixels)",
-                   y_label="peak memory of a forward pass (MB)", logarithmic=True)  # fmt: skip
+    columns = f"{'side':>6}{'tokens':>8}{'planned':>12}{'peak':>12}{'ratio':>7}{'ms':>10}{'times':>7}"
+    lines = [f"{'every place looks':28}{columns}"]
+    for before, row in zip([None, *rows], rows, strict=False):
+        line = f"{row.way:28}{row.side:6}{row.tokens:8,}{byte_size(row.planned):>12}"
+        if row.peak is None or row.seconds is None:
+            lines.append(f"{line}  more than there is")
+            continue
+        more = f"{row.seconds / before.seconds:7.1f}" if before and before.seconds and before.way == row.way else ""
+        lines.append(f"{line}{byte_size(row.peak):>12}{row.peak / row.planned:7.2f}{1000 * row.seconds:10.1f}{more}")
+    _print([asdict(row) for row in rows], lines, as_json)
+    ways = dict.fromkeys(row.way for row in rows)
+    peaks = {way: [(row.peak or math.nan) / 2**20 for row in rows if row.way == way] for way in ways}
+    title = "Two layers of attention between patches of 4 x 4 pixels, one head"
+    _draw(output, sides, peaks, title=title, x_label="side of the image (pixels)",
+          y_label="peak memory of a forward pass (MB)", logarithmic=True)  # fmt: skip
 
 
 def _measured(what: str, output: Path | None, as_json: bool) -> None:
@@ -242,10 +219,19 @@ def _superposition(output: Path | None, as_json: bool) -> None:
 
 
 def _print_rows(rows: list[dict[str, object]], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(rows))
-        return
-    print("".join(f"{name:>26}" for name in rows[0]))
+    lines = ["".join(f"{name:>26}" for name in rows[0])]
     for row in rows:
         cells = (f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values())
-        print("".join(cells))
+        lines.append("".join(cells))
+    _print(rows, lines, as_json)
+
+
+def _print(values: object, lines: Sequence[str], as_json: bool) -> None:
+    print(json.dumps(values) if as_json else "\n".join(lines))
+
+
+def _draw(output: Path | None, places: Sequence[Any], lines: Mapping[str, list[float]], **options: Any) -> None:
+    if output:
+        from regard.look.charts import line_chart
+
+        line_chart(output, places, lines, **options)

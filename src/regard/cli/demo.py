@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.verbs.answering import Unknown
-from regard.verbs.options import built_in
+from regard.verbs.texts import Unknown
 
 
 def demo(
@@ -20,6 +19,7 @@ def demo(
 
     Example: regard demo "the red house is big"
     """
+    from regard.families.loading import default_model
     from regard.families.translation.demo import EXAMPLES, about
     from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
     from regard.families.translation.translator import Translator
@@ -27,9 +27,9 @@ def demo(
     from regard.look.save import save
     from regard.look.terminal import print_alignment
 
-    folder = built_in()
+    folder = default_model()
     translator = Translator.load(folder)
-    unknown = Unknown(translator.unknown_words, typed=True, about=about([str(folder)]))
+    unknown = Unknown(translator.unknown_words, typed=True, about=about([folder]))
     for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
         answer = translator.translate(sentence, to=language)
         print(f"\n{sentence}\n→ {answer.text}")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.data.files import write_whole
-from regard.errors import UsageError, with_article
-from regard.verbs.options import AllowPickle, AsJson, Device, Models, To, built_in, refuse_given
+from regard.errors import UsageError
+from regard.verbs.options import AllowPickle, AsJson, Device, Models, To, check_suffix
+from regard.verbs.verb import show_progress
 
 if TYPE_CHECKING:
-    from regard.claims.heads import HeadTable, Measure
-    from regard.data.formats.pairs import Pair
+    from regard.claims.heads import HeadTable
 
 BY = ("zero", "mean")
 DRAWN = (".png", ".svg", ".json")
@@ -60,64 +59,22 @@ def heads(
     """
     if by not in BY:
         raise UsageError(f"--by is {by!r}; expected zero or mean")
-    if output is not None and output.suffix.lower() not in DRAWN:
-        raise UsageError(f"cannot write the table as {output.name!r}; name a file ending in .png, .svg or .json")
+    check_suffix(output, DRAWN, "the table")
     import regard
-    from regard.claims.heads import head_alignment, head_table
-    from regard.families.translation.evaluate import held_out_pairs
-    from regard.families.translation.translator import Translator
+    from regard.claims.heads import head_table, measured
+    from regard.families.loading import default_model
 
-    names = model or [str(built_in())]
+    names = model or [default_model()]
     pipeline = regard.load(*names, device=device, allow_pickle=allow_pickle)
-    pairs = None
-    if isinstance(pipeline, Translator):
-        pairs = held_out_pairs(pipeline, data, to, count=count, seed=seed, max_words=max_words)[:count]
-    else:
-        of_translators = {"--align": align, "--to": to, "--max-words": max_words != LONGEST}
-        kind = with_article(type(pipeline).__name__)
-        refuse_given(of_translators, f"is for translators, and {names[0]} is {kind}")
-    rates = head_alignment(pipeline, pairs) if align and isinstance(pipeline, Translator) and pairs is not None else {}
-    measure = _measure(pipeline, names[0], data, metric, pairs, count, seed)
-    table = head_table(pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=_progress)
+    own = {"--align": align, "--to": to, "--max-words": max_words != LONGEST}
+    measure, rates = measured(pipeline, names[0], data, metric, own, to=to, count=count, seed=seed, max_words=max_words)
+    table = head_table(
+        pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=show_progress("head")
+    )
     table = table.with_alignment(rates)
     if output is not None:
         _write(table, output)
     print(json.dumps(table.to_json()) if as_json else table)
-
-
-def _measure(
-    pipeline: Any, name: str, data: str, metric: str, pairs: list[Pair] | None, count: int, seed: int
-) -> Measure:
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
-    from regard.claims.heads import LOSS, pair_loss, score, text_loss
-    from regard.data.formats.plain_text import read_text
-    from regard.families.catalog import PIPELINES
-    from regard.families.contract import EvaluationOptions
-    from regard.families.language.language_models import LanguageModel
-    from regard.families.loading import find_pipeline
-    from regard.families.translation.evaluate import evaluate_pairs
-    from regard.families.translation.translator import Translator
-
-    if isinstance(pipeline, LanguageModel):
-        if metric not in ("", LOSS):
-            raise UsageError(f"a language model is measured by its loss; leave out --metric {metric}")
-        return text_loss(pipeline, [line.text.strip() for line in islice(read_text(data, "line"), count)])
-    if isinstance(pipeline, Translator) and pairs is not None:
-        if metric in ("", LOSS):
-            return pair_loss(pipeline, pairs)
-        return score(metric, lambda: evaluate_pairs(pipeline, pairs)[0])
-    folder = resolve(local_folder(name))
-    entry = PIPELINES[find_pipeline(folder)]
-    if not entry.evaluate:
-        raise UsageError(f"{name} is {with_article(type(pipeline).__name__)}, which has no evaluation")
-    options, evaluation = EvaluationOptions(folder, count, seed), entry.load(entry.evaluate)
-    return score(metric, lambda: evaluation(pipeline, data, options).scores)
-
-
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\rhead {done + 1} of {total}", end="\n" if done + 1 == total else "", file=sys.stderr, flush=True)
 
 
 def _write(table: HeadTable, output: Path) -> None:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from regard.errors import RegardError
 from regard.families.catalog import VERBS, imported
 from regard.processes import Share
+from regard.verbs.options import as_command
 
 HELP = {"help_option_names": ["-h", "--help"]}
 WrongUsage: Any = typer.BadParameter.__base__  # base class of all argument errors, which typer does not export
@@ -50,7 +51,7 @@ def _command(name: str, verb: Any) -> Any:
         group.name = name
         return group
     alone = typer.Typer(**STYLE)
-    alone.command(name, context_settings=HELP)(verb)
+    alone.command(name, context_settings=HELP)(as_command(verb))
     return typer.main.get_command(alone)
 
 

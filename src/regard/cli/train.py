@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,18 +31,17 @@ def train(
     Example: regard train pairs-transformer --set data.train=my.tsv --set data.source=en --set data.target=fr
     """
     from regard.checkpoints.folder import is_sealed
-    from regard.families.translation.recipe import TranslationRecipe
     from regard.training.recipe.load import load_recipe
 
     use_data_root(data_root)
     folder = out or Path("runs") / Path(recipe).stem
     if resume and not folder.is_dir():
         raise UsageError(f"there is no run in {folder} to resume; leave out --resume to begin one")
-    forwards = load_recipe(recipe, sets)
+    forwards: Any = load_recipe(recipe, sets)
     if not both:
         _train(forwards, folder, resume)
         return
-    if not isinstance(forwards, TranslationRecipe):
+    if not hasattr(forwards, "reversed"):  # only recipes of translators have two directions
         raise UsageError(f"--both is for translators; {recipe} is a recipe of task {forwards.task!r}")
     for each in (forwards, forwards.reversed()):
         place = folder / f"{each.data.source}-{each.data.target}"

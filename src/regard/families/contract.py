@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,9 +101,12 @@ class PipelineEntry(Entry):
     not_served: str = ""  # why the server does not serve it, as the end of a sentence; empty if it does
     text_label: str = ""  # for models that read a file and a text: what the text is
     for_images: str = ""  # the pipeline that takes its place where the model folder has image preprocessing
+    make_images: str = ""  # of pipelines that generate images: what `regard generate` does
     view: str = ""  # of pipelines that read files: (pipeline, GivenInput) -> Inspected
     evaluate: str = ""  # (pipeline, data, EvaluationOptions) -> Evaluation
     evaluate_options: tuple[str, ...] = ()  # which of output, beam and samples its evaluation has a use for
+    evaluation: str = ""  # in its place, a dataclass with options of `regard evaluate` of its own: an `OwnEvaluation`
+    default_model: str = ""  # () -> the folder of the model that is used where none is named
     reader: str = ""  # pipeline -> Reader, for dictionaries of features
     examples: str = ""  # () -> inputs that the page offers
 
@@ -121,7 +124,7 @@ class Family:
     tasks: Mapping[str, TaskEntry] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineEntry] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)  # draws a view of a report: (report, points) -> Figure
-    verbs: Mapping[str, str] = field(default_factory=dict)  # functions with typer's annotations, or typer apps
+    verbs: Mapping[str, str] = field(default_factory=dict)  # declared with regard.verbs.verb; or functions, typer apps
 
     def __post_init__(self) -> None:
         for part in ("models", "tasks", "pipelines"):
@@ -142,6 +145,18 @@ class EvaluationOptions:
     beam: int | None = None  # None: the model's own beam width
     output: Path | None = None  # a file for more than the scores: a detector's curves
     samples: int = 20  # futures of which the best counts
+
+
+class OwnEvaluation(Protocol):
+    """Options of `regard evaluate` that one pipeline alone has, and its evaluation."""
+
+    of: ClassVar[str]  # what the options are for, in words
+
+    def measure(
+        self, models: Sequence[str], data: str, options: EvaluationOptions, **loading: Any
+    ) -> dict[str, object]:
+        """The metrics of the models, which are loaded together."""
+        ...
 
 
 class Evaluation(NamedTuple):

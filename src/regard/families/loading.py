@@ -14,7 +14,7 @@ from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import UsageError
 from regard.families.catalog import MODELS, PIPELINES
-from regard.families.contract import ANY_HEAD, TRANSLATOR
+from regard.families.contract import ANY_HEAD, TRANSLATOR, PipelineEntry
 
 Pipeline: TypeAlias = Any  # the pipeline classes of all families, which only the catalog names
 
@@ -49,14 +49,25 @@ def load_pipeline(
     return pipeline.load_class().load(*places, device=device, allow_pickle=allow_pickle, **options)
 
 
+def entry_of(model: str | Path) -> PipelineEntry:
+    """The entry of the pipeline that runs the model of a folder, or of `hf:owner/name`."""
+    return PIPELINES[find_pipeline(resolve(local_folder(model)))]
+
+
 def ability_of(model: str | Path) -> str:
     """What the model of a folder, or of `hf:owner/name`, can do."""
-    return PIPELINES[find_pipeline(resolve(local_folder(model)))].ability
+    return entry_of(model).ability
 
 
 def input_of(model: str | Path) -> str:
     """What the model of a folder, or of `hf:owner/name`, reads."""
-    return PIPELINES[find_pipeline(resolve(local_folder(model)))].input
+    return entry_of(model).input
+
+
+def default_model() -> str:
+    """The folder of the model that is used where none is named."""
+    entry = PIPELINES[TRANSLATOR]
+    return str(entry.load(entry.default_model)())
 
 
 def models_that(ability: str) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""The mechanism of verbs: options, inputs, answers; a family declares its verbs with it."""

@@ -20,7 +20,7 @@ Images = Annotated[
     typer.Argument(help="Files or folders of images, - for one on stdin; without any, lines of stdin."),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out files that cannot be read; they are counted and named.")
+    bool, typer.Option("--skip-bad", help="Leave out inputs that cannot be read; they are counted and named.")
 ]
 
 
@@ -90,11 +90,11 @@ def free_name(folder: Path, name: str, suffix: str, taken: set[Path]) -> Path:
     return path
 
 
-def tell_skipped(skipped: Sequence[str], count: int) -> None:
-    """Count and name the files that were left out; if none is left, the command has failed."""
+def tell_skipped(skipped: Sequence[str], count: int, unit: str = "files") -> None:
+    """Count and name the inputs that were left out; if none is left, the command has failed."""
     if not skipped:
         return
     more = f" and {len(skipped) - NAMED:,} more" if len(skipped) > NAMED else ""
-    print(f"regard: skipped {len(skipped):,} of {count:,} files: {', '.join(skipped[:NAMED])}{more}", file=sys.stderr)
+    print(f"regard: skipped {len(skipped):,} of {count:,} {unit}: {', '.join(skipped[:NAMED])}{more}", file=sys.stderr)
     if len(skipped) == count:
         raise typer.Exit(1)

@@ -1,25 +1,21 @@
-"""Options and loaders that several commands share."""
+"""Options that several commands share, how a command gets them, and the messages that a wrong one gets."""
 
 from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_type_hints
 
 import typer
 
-if TYPE_CHECKING:
-    from regard.families.images.pipeline import ImageClassifier
-    from regard.families.language.encoder import TextEncoder
-    from regard.families.language.generator import TextGenerator
-    from regard.families.language.word_vectors import WordVectors
-    from regard.families.translation.translator import Translator
-    from regard.search.pipeline import Labelled
+from regard.errors import DataError, UsageError, with_article
 
-    Embedder = TextEncoder | WordVectors
+if TYPE_CHECKING:
+    from regard.families.contract import PipelineEntry
 
 Models = Annotated[
     list[str], typer.Option("-m", "--model", help="Model folder or hf:owner/name; several translate as an ensemble.")
@@ -33,6 +29,7 @@ DataRoot = Annotated[
     ),
 ]
 Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the recipe: section.key=value. Repeatable.")]
+Beam = Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")]
 To = Annotated[str, typer.Option("--to", help="Target language, for models that know several.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or auto.")]
 Precision = Annotated[
@@ -55,72 +52,129 @@ Changes = Annotated[
         "add FILE.npy STRENGTH. Repeatable; see docs/reading.md.",
     ),
 ]
-Passes = Annotated[
-    int,
-    typer.Option(min=0, max=100, help="Quality: also by so many passes with dropout, or the members of an ensemble."),
-]
-Reverse = Annotated[str, typer.Option(help="Quality: also by this model, which translates the answers back.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line, for machines.")]
 
 
-@runtime_checkable
-class FileClassifier(Protocol):
-    """A pipeline that labels files."""
-
-    def classify(self, files: list[str], /) -> list[Labelled]: ...
+# How a command gets its options
 
 
-def load_translator(
-    names: list[str], device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
-) -> Translator:
-    """The translator of these folders. Without any, the built-in one, which is trained on first use."""
-    from regard.checkpoints.hub import local_folder
-    from regard.families.translation.translator import Translator
+def as_command(target: Callable[..., Any]) -> Callable[..., None]:
+    """A function that typer can read, of a function or of a dataclass whose fields are the options of a verb.
 
-    folders = map(local_folder, names or [str(built_in())])
-    return Translator.load(*folders, device=device, allow_pickle=allow_pickle, precision=precision)
+    A parameter or field whose type is a dataclass stands for the fields of that dataclass.
+    """
 
+    def run(**given: Any) -> None:
+        made = _built(target, given)
+        if isinstance(target, type):
+            made()
 
-def ask_opinions(translator: Translator, passes: int, reverse: str, device: str, allow_pickle: bool) -> None:
-    """Let the quality of this translator's answers be estimated by passes with dropout and by a reverse model too."""
-    if not (passes or reverse):
-        return
-    from regard.families.translation.quality_estimators import SecondOpinions
-
-    other = load_translator([reverse], device, allow_pickle) if reverse else None
-    translator.quality.opinions = SecondOpinions(translator, passes, other)
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in _parameters(target)]
+    run.__doc__ = target.__doc__
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
-def load_encoder(name: str, device: str = "cpu", allow_pickle: bool = False) -> TextEncoder:
-    """The text encoder of a folder."""
-    from regard.checkpoints.hub import local_folder
-    from regard.families.language.encoder import TextEncoder
+def _own_parameters(target: Any) -> list[Parameter]:
+    """The parameters of a function; of a dataclass its fields, those of its base classes last."""
+    hints = get_type_hints(target, include_extras=True)
+    if not (isinstance(target, type) and is_dataclass(target)):
+        found = signature(target).parameters.values()
+        return [each.replace(annotation=hints[each.name]) for each in found]
+    all_fields = {each.name: each for each in fields(target)}
+    names = dict.fromkeys(name for base in target.__mro__ for name in get_annotations(base) if name in all_fields)
+    kind = Parameter.KEYWORD_ONLY
+    return [Parameter(name, kind, default=_default(all_fields[name]), annotation=hints[name]) for name in names]
 
-    encoder = TextEncoder.load(local_folder(name), device=device, allow_pickle=allow_pickle)
-    encoder.warns = False  # the commands report unknown words themselves
-    return encoder
+
+def _parameters(target: Any) -> Iterator[Parameter]:
+    for each in sorted(_own_parameters(target), key=lambda each: is_dataclass(each.annotation)):
+        if is_dataclass(each.annotation):
+            yield from _parameters(each.annotation)
+        else:
+            yield each
 
 
-def switch_off(context: typer.Context, pipeline: object, heads: list[str]) -> None:
-    """Switch heads off, each LAYER:HEAD, until the command of the context ends."""
-    from regard.look.interventions import without_heads
+def _built(target: Any, given: dict[str, Any]) -> Any:
+    """Call a function or a dataclass with the values of its parameters, which leave `given`."""
+    own = {}
+    for each in _own_parameters(target):
+        of_group = is_dataclass(each.annotation)
+        own[each.name] = _built(each.annotation, given) if of_group else given.pop(each.name)
+    return target(**own)
 
-    if heads:
-        context.with_resource(without_heads(pipeline, heads))
+
+def _default(option: Field[Any]) -> Any:
+    if option.default is not MISSING:
+        return option.default
+    return option.default_factory() if option.default_factory is not MISSING else Parameter.empty
+
+
+def options_given(group: Any) -> dict[str, object]:
+    """The options of a dataclass that are not as if they had not been given, by their names on the command line."""
+    hints, found = get_type_hints(type(group), include_extras=True), dict[str, object]()
+    for each in fields(group):
+        declared = next((info for info in get_args(hints[each.name]) if hasattr(info, "param_decls")), None)
+        names = (getattr(declared, "default", None), *(getattr(declared, "param_decls", None) or ()))
+        long = (str(name).partition("/")[0] for name in names if str(name).startswith("--"))  # typer's `default` is one
+        name = next(long, f"--{each.name.replace('_', '-')}")
+        if (value := getattr(group, each.name)) != _default(each):
+            found[name] = value
+    return found
+
+
+# The messages that a wrong option gets
 
 
 def refuse_given(options: Mapping[str, object], why: str) -> None:
     """Refuse the first of some options, by name, that is not as if it had not been given: it would do nothing."""
-    from regard.errors import UsageError
-
     for name, value in options.items():
-        if value not in (None, "", False, 0):
+        if value not in (None, "", False, 0, []):
             raise UsageError(f"{name} {why}; leave it out")
 
 
-def is_image_model(name: str) -> bool:
-    """Whether the model of a folder reads or generates images."""
-    return input_of(name) == "image"
+def refuse_model(name: str, entry: PipelineEntry, does: str) -> NoReturn:
+    """Refuse a model that cannot do what it is asked for, and name the verbs that it has."""
+    from regard.checkpoints.folder import resolve
+    from regard.checkpoints.hub import local_folder
+    from regard.checkpoints.models import identify
+    from regard.families.catalog import MODELS, VERBS
+
+    title, kind = MODELS[identify(resolve(local_folder(name)))[0]].title, entry.load_class()
+    own = [verb for verb in VERBS if VERBS[verb].startswith(f"{entry.package}.") and hasattr(kind, verb)]
+    others = own or [verb for verb in VERBS if hasattr(kind, verb)]
+    more = f"; try {listed(others)}" if others else "; choose another model"
+    raise UsageError(f"{name} is {with_article(title)}, which does not {does}{more}")
+
+
+def refuse_several(output: Path, count: int, of: str, otherwise: str = "") -> None:
+    """Refuse all but one input where one file is written or drawn."""
+    if count != 1:
+        more = f", or name {otherwise}" if otherwise else ""
+        raise UsageError(f"{output} is one file, of one {of}, and {count} were given; give one {of}{more}")
+
+
+def refuse_both(first: object, second: object, names: str) -> None:
+    """Refuse two options that say the same thing in two ways."""
+    if first and second:
+        raise UsageError(f"give {names}, not both")
+
+
+def check_suffix(output: Path | None, suffixes: Sequence[str], what: str) -> None:
+    """Refuse a file whose name does not say a form that it can be written in."""
+    if output is not None and output.suffix.lower() not in suffixes:
+        raise UsageError(f"cannot write {what} as {output.name!r}; name a file ending in {listed(suffixes)}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Several names as an enumeration: a, b or c."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def settings_given(**values: Any) -> dict[str, Any]:
+    """The options of a search that were given; the model's own settings stand for the others."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def input_of(name: str) -> str:
@@ -130,96 +184,12 @@ def input_of(name: str) -> str:
     return loading.input_of(name)
 
 
-def generates_images(name: str) -> bool:
-    """Whether the model of a folder generates images."""
-    from regard.families.loading import ability_of
-
-    return ability_of(name) == "generate_images"
-
-
-def load_file_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> FileClassifier:
-    """The classifier of a folder whose model reads files."""
-    import regard
-    from regard.errors import UsageError, with_article
-
-    if is_image_model(name):
-        return load_classifier(name, device, allow_pickle)
-    found = regard.load(name, device=device, allow_pickle=allow_pickle)
-    if not isinstance(found, FileClassifier):
-        raise UsageError(
-            f"{name} is {with_article(type(found).__name__)}, which classifies no files; choose another model"
-        )
-    return found
-
-
-def load_classifier(name: str, device: str = "cpu", allow_pickle: bool = False) -> ImageClassifier:
-    """The image classifier of a folder."""
-    from regard.checkpoints.hub import local_folder
-    from regard.families.images.pipeline import ImageClassifier
-
-    return ImageClassifier.load(local_folder(name), device=device, allow_pickle=allow_pickle)
-
-
-def load_embedder(name: str, device: str = "cpu", allow_pickle: bool = False) -> Embedder:
-    """The text encoder or word vectors of a folder."""
-    import regard
-    from regard.errors import UsageError, with_article
-    from regard.families.language.encoder import TextEncoder
-    from regard.families.language.word_vectors import WordVectors
-    from regard.families.loading import models_that
-
-    found = regard.load(name, device=device, allow_pickle=allow_pickle)
-    if not isinstance(found, TextEncoder | WordVectors):
-        expected = " or ".join(models_that("embed"))
-        raise UsageError(
-            f"{name} is {with_article(type(found).__name__)}, which makes no vectors of texts; "
-            f"expected {with_article(expected)}"
-        )
-    found.warns = False  # the commands report unknown words themselves
-    return found
-
-
-def load_word_vectors(name: str, device: str = "cpu", allow_pickle: bool = False) -> WordVectors:
-    """The word vectors of a folder or a file."""
-    from regard.checkpoints.hub import local_folder
-    from regard.families.language.word_vectors import WordVectors
-
-    return WordVectors.load(local_folder(name), device=device, allow_pickle=allow_pickle)
-
-
-def load_writer(name: str, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> TextGenerator:
-    """The language model or text-to-text model of a folder."""
-    import regard
-    from regard.errors import UsageError, with_article
-    from regard.families.language.generator import TextGenerator
-    from regard.families.loading import models_that
-
-    found = regard.load(name, device=device, allow_pickle=allow_pickle, precision=precision)
-    if not isinstance(found, TextGenerator):
-        expected = " or ".join(models_that("write"))
-        raise UsageError(
-            f"{name} is {with_article(type(found).__name__)}, which writes no texts; expected {with_article(expected)}"
-        )
-    return found
-
-
-def built_in() -> Path:
-    """The folder of the built-in translator. It is trained on first use, and the user is told so."""
-    from regard.families.translation.demo import demo_folder, demo_model
-
-    if not (demo_folder() / "manifest.json").is_file():
-        where = f"training the built-in translator once, into {demo_folder()}"
-        print(f"{where}; this takes a few minutes (-m FOLDER uses another model)", file=sys.stderr)
-    return demo_model()
-
-
 def use_data_root(folder: str) -> None:
     """Set the folder of data files, for this process and its child processes."""
     from regard.data.sources import VARIABLE
-    from regard.errors import UsageError
 
     if folder and not Path(folder).is_dir():
-        raise UsageError(f"--data-root {folder!r} is no folder")
+        raise UsageError(f"--data-root {folder!r} is not a folder")
     if folder:
         os.environ[VARIABLE] = folder
 
@@ -228,7 +198,6 @@ def located_file(name: str) -> str:
     """The path of `data:NAME`, which must be below the data root, also of a part of it (`data:NAME#PART`); any other
     name as it is, unless it is that of a file which is only there."""
     from regard.data.sources import PREFIX, data_root, is_there, located, missing
-    from regard.errors import DataError
     from regard.training.recipe.files import PHRASEBOOK, SCENES
 
     path, file = located(name), name.partition("#")[0]
@@ -242,8 +211,6 @@ def located_file(name: str) -> str:
 
 def existing(path: str) -> Path:
     """The path; raises an error if no file is there."""
-    from regard.errors import UsageError
-
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path!r}")
     return Path(path)
@@ -258,8 +225,6 @@ def finite(number: float | None) -> float | None:
 
 def numbers(text: str, separator: str, count: int | None = None) -> list[int]:
     """Parse the whole numbers of an option: 1,32 or 5-9."""
-    from regard.errors import UsageError
-
     parts = text.split(separator)
     if not all(part.strip().isdecimal() for part in parts) or (count and len(parts) != count):
         raise UsageError(f"{text!r} is not understood; write whole numbers separated by {separator!r}")

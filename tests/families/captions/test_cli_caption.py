@@ -69,7 +69,7 @@ def test_attention_is_drawn_as_a_strip(make_captioner, files, tmp_path, capsys, 
 def test_what_cannot_be_drawn_is_refused(make_captioner, files, tmp_path, capsys):
     out = str(tmp_path / "look.png")
     assert run(["caption", files[0], files[2], "-m", str(make_captioner("soft")), "--attention", out]) == 2
-    assert "exactly one file" in capsys.readouterr().err
+    assert "give one image" in capsys.readouterr().err
     assert run(["caption", files[0], "-m", str(make_captioner("blind")), "--attention", out]) == 2
     assert "no attention layers to draw" in capsys.readouterr().err
     assert run(["look", files[0], "-m", str(make_captioner("soft")), "--at", "0.5,0.5", "-o", out]) == 2

@@ -137,4 +137,4 @@ def test_one_image_is_drawn_and_told_as_json(folder, files, tmp_path, capsys):
 
 def test_a_classifier_detects_nothing(make_classifier, files, capsys):
     assert run(["detect", files[0], "-m", str(make_classifier("vit"))]) == 2
-    assert "detects no objects" in capsys.readouterr().err
+    assert "is a Vision Transformer, which does not detect objects; try classify" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_fold_writes_a_trace_with_the_confidence(make_folder_of_structures, tmp_
     [
         (["AC1D"], 1, "'1' at residue 3"),
         (["nothing.fasta"], 1, "there is no file"),
-        (["ACDE", "AC", "-o", "both.png"], 2, "shows one protein"),
+        (["ACDE", "AC", "-o", "both.png"], 2, "of one protein, and 2 were given"),
         (["ACDE", "-o", "out.docx"], 2, "cannot write"),
     ],
 )

@@ -11,7 +11,6 @@ import soundfile
 
 from regard.cli.main import run
 from regard.errors import DataError, UsageError
-from regard.families.speech import verbs as verb
 from regard.families.speech.audio import write_wav
 from regard.families.speech.pipeline import Segment, TranscribeOptions, Transcriber, Word
 from regard.search.settings import SearchSettings
@@ -166,7 +165,7 @@ def test_what_a_model_cannot_do_is_refused():
 def talk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = Loudness()
-    monkeypatch.setattr(verb, "_loaded", lambda *_: model)
+    monkeypatch.setattr("regard.verbs.verb.load_able", lambda *_, **__: model)
     write_wav(tmp_path / "one.wav", wave(1, 2), RATE)
     write_wav(tmp_path / "two.wav", wave(3), RATE)
     (tmp_path / "bad.wav").write_bytes(b"")
@@ -202,7 +201,7 @@ def test_the_command_writes_subtitles_to_files(talk, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["one.wav", "bad.wav", "-o", "all"], "bad.wav is empty"),
-        (["one.wav", "nothing.wav"], "there is no file 'nothing.wav'"),
+        (["one.wav", "nothing.wav", "-o", "all"], "there is no file 'nothing.wav'"),
         (["one.wav", "two.wav", "--format", "srt"], "-o FOLDER"),
         (["one.wav", "two.wav", "-o", "x.srt"], "x.srt is one file"),
         (["one.wav", "--words"], "--format json"),
@@ -216,8 +215,11 @@ def test_mistakes_are_one_line_and_nothing_is_written(talk, tmp_path, capsys, ar
     assert not list(tmp_path.glob("all/*")) and not (tmp_path / "x.srt").exists()
 
 
-def test_bad_files_can_be_skipped(talk, capsys):
+def test_bad_files_are_empty_lines_or_skipped(talk, capsys):
+    assert run(["transcribe", "bad.wav", "two.wav", "-m", "x"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "\nl3.\n" and "line 1 is refused: " in said.err and "bad.wav is empty" in said.err
     assert run(["transcribe", "bad.wav", "two.wav", "-m", "x", "--skip-bad"]) == 0
     said = capsys.readouterr()
-    assert said.out == "\nl3.\n" and "skipped 1 of 2 files: bad.wav" in said.err
+    assert said.out == "l3.\n" and "skipped 1 of 2 files: bad.wav" in said.err
     assert run(["transcribe", "bad.wav", "-m", "x", "--skip-bad"]) == 1

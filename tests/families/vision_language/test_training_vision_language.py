@@ -182,7 +182,7 @@ def test_bad_images_of_a_folder_are_named_and_skipped_on_request(trained, image,
         (["none.png", "a", "-m", "p"], "no file"),
         (["IMAGE", " ", "-m", "p"], "says nothing"),
         (["IMAGE", "a " * 200, "-m", "p"], "tokens; the model reads 128"),
-        (["a", "--images", "IMAGE", "-m", "p"], "is no folder"),
+        (["a", "--images", "IMAGE", "-m", "p"], "is not a folder"),
         (["a", "--images", "FOLDER", "-m", "p-questions"], "trained to answer questions, not to match"),
     ],
 )

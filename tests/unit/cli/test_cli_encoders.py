@@ -110,7 +110,7 @@ def test_classify_prints_the_value_of_a_model_that_rates(make_encoder, piped):
         (["embed", "we", "-m", "FOLDER", "-o", "out.csv"], 2, "something.npy"),
         (["fill", "[MASK]", "-m", "FOLDER"], 2, "not 'masked'"),
         (["classify", "we", "-m", "FOLDER"], 2, "not 'classify'"),
-        (["translate", "we", "-m", "FOLDER"], 2, "expected a translator"),
+        (["translate", "we", "-m", "FOLDER"], 2, "is a BERT, which does not translate; try fill, embed"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, code, says, make_encoder, capsys):

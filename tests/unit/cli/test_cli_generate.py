@@ -105,7 +105,7 @@ def test_mistakes_are_one_line(folder, translator_folder, capsys):
     assert run(["generate", "one", "-m", str(folder), "--stream", "--json"]) == 2
     assert run(["generate", "one", "-m", str(folder), "--beam", "2", "--temperature", "1"]) == 2
     assert run(["generate", "one", "-m", str(translator_folder)]) == 2
-    assert "is a Translator, which writes no texts" in capsys.readouterr().err
+    assert "is a Transformer, which does not write texts or make images; try translate" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stride", [None, 7])

@@ -107,7 +107,7 @@ def test_a_missing_file_is_named_with_the_root(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGARD_DATA", "")
     assert run(["train", "multi30k-transformer", "--data-root", "nowhere"]) == 2
-    assert "--data-root 'nowhere' is no folder" in capsys.readouterr().err
+    assert "--data-root 'nowhere' is not a folder" in capsys.readouterr().err
     assert run(["train", "multi30k-transformer", "--data-root", str(tmp_path)]) == 1
     assert f"{tmp_path}/multi30k/train is not there; the data root is {tmp_path}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

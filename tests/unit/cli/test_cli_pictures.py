@@ -94,7 +94,7 @@ def test_look_writes_files_and_refuses_in_words(make_classifier, files, tmp_path
     assert read_image(tmp_path / "o.png").width > 100
     capsys.readouterr()
     assert run(["look", files[0], "-m", folder, "--at", "2,3"]) == 2
-    assert "is no place" in capsys.readouterr().err
+    assert "is not a place" in capsys.readouterr().err
     assert run(["look", files[1], "-m", folder, "-o", str(tmp_path / "o.png")]) == 1
     assert "cut short" in capsys.readouterr().err
     assert run(["look", files[0], "-m", str(make_classifier("resnet")), "-o", str(tmp_path / "o.png")]) == 2
@@ -140,7 +140,7 @@ def test_segment_one_picture_as_json_and_refuse_in_words(segmenter, make_classif
     assert run(["segment", *files, "-m", segmenter, "-o", str(mask)]) == 2
     assert "one file" in capsys.readouterr().err
     assert run(["segment", files[0], "-m", str(make_classifier("vit")), "-o", str(mask)]) == 2
-    assert "segments no images" in capsys.readouterr().err
+    assert "does not segment images; try classify" in capsys.readouterr().err
     assert run(["look", files[0], "-m", segmenter, "-o", str(tmp_path / "look.json")]) == 0
     assert json.loads((tmp_path / "look.json").read_text())["layers"][0]["queries"] == [16, 16]
     assert run(["classify", files[0], "-m", segmenter]) == 2

@@ -25,5 +25,5 @@ FAMILY = Family(
         ),
     },
     figures={"strip": "view.draw_strip"},
-    verbs={"caption": "verbs.caption"},
+    verbs={"caption": "verbs.CaptionVerb"},
 )

@@ -25,5 +25,5 @@ FAMILY = Family(
         ),
     },
     figures={"boxes": "view.draw_boxes"},
-    verbs={"detect": "verbs.detect"},
+    verbs={"detect": "verbs.Detect"},
 )

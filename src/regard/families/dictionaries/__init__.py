@@ -25,5 +25,5 @@ FAMILY = Family(
             evaluate="task.evaluate_dictionary",
         ),
     },
-    verbs={"features": "verbs.features"},
+    verbs={"features": "verbs.Features"},
 )

@@ -24,5 +24,5 @@ FAMILY = Family(
         ),
     },
     figures={"structure": "view.draw_structure"},
-    verbs={"fold": "verbs.fold"},
+    verbs={"fold": "verbs.Fold"},
 )

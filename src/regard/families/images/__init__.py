@@ -46,6 +46,8 @@ FAMILY = Family(
             {ANY_HEAD: 'images = model.paint("image.png", count=4)  # bytes [4 C H W]; the upper half stays'},
             input=IMAGE,
             not_served="makes images, which the server does not; use `regard generate`",
+            make_images="verbs.make_images",
+            view="verbs.inspect_made_image",
             reader="reader.WrittenPixelReader",
         ),
         "image_generator": PipelineEntry(
@@ -54,7 +56,9 @@ FAMILY = Family(
             {ANY_HEAD: "images = model.make(model.labels, seed=1)  # bytes [N C H W], one of each class"},
             input=IMAGE,
             not_served="makes images, which the server does not; use `regard generate`",
+            make_images="verbs.make_images",
+            view="verbs.inspect_made_image",
         ),
     },
-    verbs={"segment": "verbs.segment"},
+    verbs={"segment": "verbs.Segment"},
 )

@@ -48,6 +48,7 @@ FAMILY = Family(
             takes_precision=True,
             for_images="pixel_generator",
             view="view.inspect_writer",
+            evaluation="evaluate_verb.TextEvaluation",
             reader="reader.LanguageModelReader",
         ),
         "text_to_text": PipelineEntry(
@@ -57,6 +58,7 @@ FAMILY = Family(
             takes_precision=True,
             answers=True,
             view="view.inspect_writer",
+            evaluation="evaluate_verb.TextEvaluation",
             reader="reader.PromptReader",
         ),
         "text_encoder": PipelineEntry(
@@ -79,12 +81,12 @@ FAMILY = Family(
         ),
     },
     verbs={
-        "generate": "generate_verb.generate",
-        "fill": "verbs.fill",
-        "embed": "embed_verb.embed",
-        "neighbours": "verbs.neighbours",
-        "classify": "verbs.classify",
-        "tag": "verbs.tag",
-        "answer": "verbs.answer",
+        "generate": "generate_verb.Generate",
+        "fill": "verbs.Fill",
+        "embed": "embed_verb.Embed",
+        "neighbours": "verbs.Neighbours",
+        "classify": "verbs.Classify",
+        "tag": "verbs.Tag",
+        "answer": "verbs.Answer",
     },
 )

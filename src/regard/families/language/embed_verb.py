@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.data.files import write_whole
 from regard.errors import DataError, UsageError
-from regard.verbs.answering import Unknown, answer_lines, given_texts, refuse_images
-from regard.verbs.options import (
-    AllowPickle,
-    AsJson,
-    Device,
-    Model,
-    Truncate,
-    Without,
-    existing,
-    load_embedder,
-    switch_off,
-)
+from regard.verbs.options import Truncate, existing, refuse_both
+from regard.verbs.texts import given_texts
+from regard.verbs.verb import TextVerb
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,25 +24,8 @@ if TYPE_CHECKING:
 PART = 4096  # lines in a part, the unit of work that a process finishes and stores
 
 
-def embed(
-    context: typer.Context,
-    model: Model,
-    text: Annotated[list[str] | None, typer.Argument(help="Texts to embed; without any, lines of stdin.")] = None,
-    pooling: Annotated[str, typer.Option(help="mean, cls, max, … Default: the model's own modules, else mean.")] = "",
-    prompt: Annotated[str, typer.Option(help="Name of one of the model's prompts, put before each text.")] = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Leave vectors as long as they are; otherwise length 1.")] = False,
-    input_file: Annotated[
-        str, typer.Option("-i", "--input", help="A text file, one text a line; torchrun's processes share it.")
-    ] = "",
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write all vectors to FILE.npy instead of printing them.")
-    ] = None,
-    truncate: Truncate = False,
-    without: Without = [],  # noqa: B006 - typer's way to say "none given"
-    as_json: AsJson = False,
-    device: Device = "cpu",
-    allow_pickle: AllowPickle = False,
-) -> None:
+@dataclass(kw_only=True)
+class Embed(TextVerb):
     """Turn texts into vectors: one line of numbers out for each line in.
 
     A large file can be shared: torchrun --nproc-per-node 8 -m regard embed -m MODEL -i texts.txt -o vectors.npy
@@ -60,52 +34,74 @@ def embed(
 
     Example: regard embed "we are eating bread" "they have lunch" -m hf:sentence-transformers/all-MiniLM-L6-v2 --json
     """
-    if output and (output.suffix != ".npy" or as_json):
-        raise UsageError("--output writes the vectors as one matrix to a file called something.npy, without --json")
-    import torch
 
-    from regard.data.files import Parts
-    from regard.data.formats.lines import read_lines
-    from regard.training.distributed import joined
+    abilities, method, does = ("embed",), "embed", "make vectors of texts"
 
-    if input_file and text:
-        raise UsageError("give texts or --input, not both")
-    refuse_images(text or ())
-    encoder = load_embedder(model, device, allow_pickle)
-    switch_off(context, encoder, without)
+    text: Annotated[list[str] | None, typer.Argument(help="Texts to embed; without any, lines of stdin.")] = None
+    pooling: Annotated[str, typer.Option(help="mean, cls, max, … Default: the model's own modules, else mean.")] = ""
+    prompt: Annotated[str, typer.Option(help="Name of one of the model's prompts, put before each text.")] = ""
+    raw: Annotated[bool, typer.Option("--raw", help="Leave vectors as long as they are; otherwise length 1.")] = False
+    input_file: Annotated[
+        str, typer.Option("-i", "--input", help="A text file, one text a line; torchrun's processes share it.")
+    ] = ""
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write all vectors to FILE.npy instead of printing them.")
+    ] = None
+    truncate: Truncate = False
 
-    unknown = Unknown(encoder.unknown_words, typed=bool(text))
+    def check(self) -> None:
+        if self.output and (self.output.suffix != ".npy" or self.as_json):
+            raise UsageError("--output writes the vectors as one matrix to a file called something.npy, without --json")
+        refuse_both(self.input_file, self.text, "texts or --input")
+        super().check()
 
-    def answer(lines: list[str]) -> Tensor:
-        return encoder.embed(lines, pooling=pooling, prompt=prompt, normalise=not raw, truncate=truncate)
+    def inputs(self) -> Iterator[str]:
+        from regard.data.formats.lines import read_lines
 
-    def noted(lines: list[str]) -> Tensor:
-        for line in lines:
-            unknown.note(line)
-        return answer(lines)
+        return read_lines(existing(self.input_file)) if self.input_file else given_texts(self.text)
 
-    def show(line: str, vector: Tensor | None) -> str:
-        if vector is None:
-            return "null" if as_json else ""
-        numbers = vector.tolist()
-        if as_json:
-            return json.dumps({"text": line, "embedding": numbers}, ensure_ascii=False)
-        return " ".join(f"{number:.8g}" for number in numbers)
+    def vectors(self, texts: list[str]) -> Tensor:
+        found: Tensor = self.pipeline.embed(
+            texts, pooling=self.pooling, prompt=self.prompt, normalise=not self.raw, truncate=self.truncate
+        )
+        return found
 
-    lines = read_lines(existing(input_file)) if input_file else given_texts(text)
-    if output is None:
-        answer_lines(lines, lambda lines: list(answer(lines)), show, unknown)
-        return
-    if input_file:
-        options = {"model": model, "pooling": pooling, "prompt": prompt, "raw": raw, "truncate": truncate}
-        parts = Parts.of(output, Path(input_file), **options)
+    def answers(self, inputs: list[str]) -> list[Tensor]:
+        return list(self.vectors(inputs))
+
+    def as_text(self, given: str, answer: Tensor) -> str:
+        return " ".join(f"{number:.8g}" for number in answer.tolist())
+
+    def as_values(self, given: str, answer: Tensor) -> dict[str, Any]:
+        return {"text": given, "embedding": answer.tolist()}
+
+    def run(self) -> None:
+        if self.output is None:
+            super().run()
+        else:
+            self._write(self.output)
+            self.finish([])
+
+    def _write(self, output: Path) -> None:
+        """One matrix of all vectors; the processes that torchrun started share the lines of a file."""
+        import torch
+
+        from regard.data.files import Parts
+        from regard.training.distributed import joined
+
+        def noted(texts: list[str]) -> bytes:
+            for text in texts:
+                self.note(text, None)
+            return _npy(self.vectors(texts))
+
+        if not self.input_file:
+            write_whole(output, noted(list(self.inputs())))
+            _tell(output)
+            return
+        names = ("model", "pooling", "prompt", "raw", "truncate")
+        parts = Parts.of(output, Path(self.input_file), **{name: getattr(self, name) for name in names})
         with joined(torch.device("cpu")) as ranks:
-            parts.work(lines, PART, lambda some: _npy(noted(some)), lambda places: _join(places, output), ranks.wait)
-        unknown.tell()
-        return
-    write_whole(output, _npy(noted(list(lines))))
-    unknown.tell()
-    _tell(output)
+            parts.work(self.inputs(), PART, noted, lambda places: _join(places, output), ranks.wait)
 
 
 def _npy(vectors: Tensor) -> bytes:

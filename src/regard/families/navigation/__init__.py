@@ -27,5 +27,5 @@ FAMILY = Family(
         ),
     },
     figures={"house": "view.draw_house"},
-    verbs={"navigate": "verbs.navigate"},
+    verbs={"navigate": "verbs.Navigate"},
 )

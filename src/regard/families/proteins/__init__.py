@@ -23,5 +23,5 @@ FAMILY = Family(
             reader="reader.InteractionReader",
         ),
     },
-    verbs={"interact": "verbs.interact"},
+    verbs={"interact": "verbs.Interact"},
 )

@@ -47,5 +47,5 @@ FAMILY = Family(
         ),
     },
     figures={"spectrogram": "view.draw_speech"},
-    verbs={"transcribe": "verbs.transcribe"},
+    verbs={"transcribe": "verbs.Transcribe"},
 )

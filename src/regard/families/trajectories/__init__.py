@@ -30,5 +30,5 @@ FAMILY = Family(
         ),
     },
     figures={"agents": "view.draw_scene"},
-    verbs={"forecast": "verbs.forecast"},
+    verbs={"forecast": "verbs.ForecastVerb"},
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,8 @@ import typer
 
 from regard.data.files import write_whole
 from regard.verbs.files import GivenFiles
-from regard.verbs.options import AllowPickle, AsJson, Device, Model, Without, finite, switch_off
+from regard.verbs.options import finite
+from regard.verbs.verb import AttentionVerb
 
 if TYPE_CHECKING:
     from regard.families.trajectories.pipeline import Forecast
@@ -20,61 +21,56 @@ if TYPE_CHECKING:
 HEADER = "frame,agent,sample,x,y"
 
 
-def forecast(
-    context: typer.Context,
-    scene: Annotated[
-        str,
-        typer.Argument(help="A file of rows frame, agent, x, y (text or CSV), builtin:walkers#NUMBER, or - for stdin."),
-    ],
-    model: Model,
-    samples: Annotated[int, typer.Option(min=1, max=1000, help="How many futures of all agents.")] = 20,
-    at: Annotated[
-        float | None, typer.Option(callback=finite, help="The frame to forecast from. Default: the last one.")
-    ] = None,
-    every: Annotated[
-        int | None, typer.Option(min=1, help="Read every so many frames, the last one included. Default: as trained.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same samples.")] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="FILE.csv, or a view from above: FILE.png, .svg, .html or .json."),
-    ] = None,
-    without: Without = [],  # noqa: B006 - typer's way to say "none given"
-    as_json: AsJson = False,
-    device: Device = "cpu",
-    allow_pickle: AllowPickle = False,
-) -> None:
+@dataclass(kw_only=True)
+class ForecastVerb(AttentionVerb):
     """Forecast the agents that are present in a frame: rows of frame, agent, sample, x, y in metres.
 
     Sample `likeliest` is the future at the mean of the prior. Rows go to stdout, or to -o FILE.csv.
 
     Example: regard forecast crowds_zara01.txt -m runs/eth-ucy-agentformer --at 5000 --samples 20 -o zara.html
     """
-    from regard.checkpoints.hub import local_folder
-    from regard.families.trajectories.pipeline import Forecaster
-    from regard.look.save import check_suffix
 
-    if output is not None and output.suffix.lower() != ".csv":
-        check_suffix(output)
-    forecaster = Forecaster.load(local_folder(model), device=device, allow_pickle=allow_pickle)
-    switch_off(context, forecaster, without)
-    source = GivenFiles([scene], ()).source(scene)
-    (answer,) = forecaster.forecast(source, at=at, samples=samples, seed=seed, every=every)
-    if as_json:
-        print(json.dumps(answer.to_json(), ensure_ascii=False))
-    elif output is None:
-        print("\n".join(_rows(answer)))
-    if output is None:
-        return
-    if output.suffix.lower() == ".csv":
-        write_whole(output, "".join(f"{row}\n" for row in _rows(answer)))
-    else:
-        from regard.families.trajectories.view import forecast_report
-        from regard.look.save import save
+    abilities, method, does = ("forecast",), "forecast", "forecast agents"
 
-        save(forecast_report(forecaster, answer), output)
-    count = len(answer.agents)
-    print(f"{count} {'agent' if count == 1 else 'agents'} forecast to {output}", file=sys.stderr)
+    scene: Annotated[
+        str,
+        typer.Argument(help="A file of rows frame, agent, x, y (text or CSV), builtin:walkers#NUMBER, or - for stdin."),
+    ]
+    samples: Annotated[int, typer.Option(min=1, max=1000, help="How many futures of all agents.")] = 20
+    at: Annotated[
+        float | None, typer.Option(callback=finite, help="The frame to forecast from. Default: the last one.")
+    ] = None
+    every: Annotated[
+        int | None, typer.Option(min=1, help="Read every so many frames, the last one included. Default: as trained.")
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same samples.")] = 0
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="FILE.csv, or a view from above: FILE.png, .svg, .html or .json."),
+    ] = None
+
+    def check(self) -> None:
+        from regard.look.save import check_suffix
+
+        if self.output is not None and self.output.suffix.lower() != ".csv":
+            check_suffix(self.output)
+
+    def run(self) -> None:
+        source = GivenFiles([self.scene], ()).source(self.scene)
+        (answer,) = self.pipeline.forecast(source, at=self.at, samples=self.samples, seed=self.seed, every=self.every)
+        if self.as_json or self.output is None:
+            self.say("\n".join(_rows(answer)), answer.to_json())
+        if self.output is None:
+            return
+        if self.output.suffix.lower() == ".csv":
+            write_whole(self.output, "".join(f"{row}\n" for row in _rows(answer)))
+        else:
+            from regard.families.trajectories.view import forecast_report
+            from regard.look.save import save
+
+            save(forecast_report(self.pipeline, answer), self.output)
+        count = len(answer.agents)
+        print(f"{count} {'agent' if count == 1 else 'agents'} forecast to {self.output}", file=sys.stderr)
 
 
 def _rows(answer: Forecast) -> Iterator[str]:

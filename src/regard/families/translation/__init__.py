@@ -20,8 +20,10 @@ FAMILY = Family(
             {ANY_HEAD: 'print(model.translate("we are eating bread").text)'},
             takes_precision=True,
             view="view.inspect_translator",
+            evaluation="evaluate_verb.TranslatorEvaluation",
+            default_model="verbs.built_in",
             reader="reader.PairReader",
         ),
     },
-    verbs={"translate": "verbs.translate", "data": "data_verb.data"},
+    verbs={"translate": "verbs.Translate", "data": "data_verb.data"},
 )

@@ -5,18 +5,34 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from regard.errors import UsageError
-from regard.verbs.options import DataRoot, Device, Models, Precision, Sets, To, existing, load_translator, use_data_root
+from regard.families.translation.verbs import load_translator
+from regard.verbs.options import (
+    Beam,
+    DataRoot,
+    Device,
+    Models,
+    Precision,
+    Sets,
+    To,
+    as_command,
+    existing,
+    use_data_root,
+)
 
 data = typer.Typer(help="Work on data: prepare, backtranslate, distill.", rich_markup_mode=None)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a verb of `regard data`."""
+    data.command(function.__name__)(as_command(function))
+    return function
 
 
 @dataclass(frozen=True)
@@ -26,7 +42,7 @@ class Making:
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the pairs go: a .tsv or .jsonl file.")]
     model: Models = field(default_factory=list)
     to: To = ""
-    beam: Annotated[int | None, typer.Option(help="Beam width; 1 is greedy. Default: the model's own.")] = None
+    beam: Beam = None
     max_ratio: Annotated[float, typer.Option(help="Drop pairs whose lengths in characters differ by more.")] = 3.0
     min_score: Annotated[
         float | None,
@@ -44,33 +60,7 @@ class Making:
         return {name: getattr(self, name) for name in ("max_ratio", "min_score", "copies", "any_language")}
 
 
-def makes_pairs(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of `Making` after its own; it gets them as `making`."""
-    hints = get_type_hints(Making, include_extras=True)
-    own = [each for each in signature(command, eval_str=True).parameters.values() if each.name != "making"]
-    shared = [
-        Parameter(each.name, Parameter.KEYWORD_ONLY, annotation=hints[each.name], default=_default(each))
-        for each in fields(Making)
-    ]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        making = Making(**{each.name: given.pop(each.name) for each in fields(Making)})
-        command(**given, making=making)
-
-    every = [*(each.replace(kind=Parameter.KEYWORD_ONLY) for each in own), *shared]
-    run.__signature__ = Signature(every)  # type: ignore[attr-defined]  # what typer reads
-    run.__annotations__ = {each.name: each.annotation for each in every}
-    return run
-
-
-def _default(option: Field[Any]) -> Any:
-    if option.default is not MISSING:
-        return option.default
-    return option.default_factory() if option.default_factory is not MISSING else Parameter.empty
-
-
-@data.command()
+@command
 def prepare(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe (see `regard models`) or a TOML file.")],
     sets: Sets = [],  # noqa: B006 - typer's way to say "none given"
@@ -94,8 +84,7 @@ def prepare(
     print(folder)
 
 
-@data.command()
-@makes_pairs
+@command
 def backtranslate(
     text: Annotated[str, typer.Argument(help="Text in the language to translate into, one sentence a line; also .gz.")],
     making: Making,
@@ -114,8 +103,7 @@ def backtranslate(
     _synthesise(text, making, changes, {"backwards": True, "tag": tag})
 
 
-@data.command()
-@makes_pairs
+@command
 def distill(
     corpus: Annotated[str, typer.Argument(help="Sentences one a line, or pairs (TSV, JSONL, TMX, …); also .gz.")],
     making: Making,
@@ -149,7 +137,7 @@ def _synthesise(text: str, making: Making, changes: dict[str, Any], options: dic
     changes |= {} if making.beam is None else {"beam": making.beam}
     check_output(output)
     source, kept = existing(text), AnswerFilters.parse(filters)
-    translator = load_translator(making.model, making.device, precision=making.precision)
+    translator = load_translator(making.model, device=making.device, precision=making.precision)
     translator.search_settings(changes)
     parts = Parts.of(output, source, models=making.model, to=to, search=changes, filters=filters, **options)
     synthesis = Synthesis(translator, translator.target_language(to), kept, changes=tuple(changes.items()), **options)

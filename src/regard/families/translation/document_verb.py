@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.verbs.answering import unknown_to
+from regard.verbs.texts import Unknown
 
 if TYPE_CHECKING:
     from regard.documents.markup import Translated
@@ -63,6 +63,13 @@ class Foreign:
     @staticmethod
     def _say(words: str) -> None:
         print(f"regard: warning: {words}", file=sys.stderr)
+
+
+def unknown_to(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
+    """A report on the words that a translator, named on the command line as `models`, does not know."""
+    from regard.families.translation.demo import about
+
+    return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
 
 
 def _translated(answer: Translation, *, quality: bool) -> Translated:

@@ -36,5 +36,5 @@ FAMILY = Family(
             reader="reader.RegionTextReader",
         ),
     },
-    verbs={"match": "verbs.match"},
+    verbs={"match": "verbs.MatchVerb"},
 )

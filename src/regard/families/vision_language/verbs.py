@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from regard.errors import DataError, UsageError
-from regard.verbs.answering import given_texts
 from regard.verbs.files import STDIN, GivenFiles, SkipBad, files_in, tell_skipped
-from regard.verbs.options import AllowPickle, AsJson, Device, Model, Without, refuse_given, switch_off
-
-if TYPE_CHECKING:
-    from regard.families.vision_language.pipeline import VisionLanguageModel
+from regard.verbs.options import refuse_given
+from regard.verbs.texts import given_texts
+from regard.verbs.verb import AttentionVerb
 
 TOP = 10
 BREAKS = re.compile(r"[\t\r\n]+")  # what would begin another column or line
 
 
-def match(
-    context: typer.Context,
-    model: Model,
-    given: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="An image (- for stdin) and texts; with --images, texts alone. Without texts, lines of stdin."
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option("--images", help="Search the images of this folder for each text.")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many images to name for each text.")] = TOP,
-    without: Without = [],  # noqa: B006 - typer's way to say "none given"
-    skip_bad: SkipBad = False,
-    as_json: AsJson = False,
-    device: Device = "cpu",
-    allow_pickle: AllowPickle = False,
-) -> None:
+@dataclass(kw_only=True)
+class MatchVerb(AttentionVerb):
     """Compare texts with images, as the model was trained to. One line out for each text; its columns are
 
     \b
@@ -56,46 +38,85 @@ def match(
     Example: regard match --images holiday "a dog on a beach" -m runs/flickr8k-vilbert-retrieval
     Example: regard match scene.png "what colour is the large ring" -m runs/scenes-vilbert-questions
     """
-    from regard.checkpoints.hub import local_folder
-    from regard.families.vision_language.pipeline import VisionLanguageModel
 
-    refuse_given({"--top": images is None and top != TOP}, "counts the images of --images, which is not given")
-    if images is None and not given:
-        raise UsageError("give an image and at least one text, or a folder with --images and a text")
-    image, *texts = given or () if images is None else (STDIN, *(given or ()))
-    if images is None and image == STDIN and not texts:
-        raise UsageError("standard input has the image; give at least one text beside it")
-    texts = texts or [line for line in given_texts(None) if line.strip()]
-    if not texts:
-        raise UsageError("no text came; give an image and at least one text, or texts as lines of standard input")
-    reader = VisionLanguageModel.load(local_folder(model), device=device, allow_pickle=allow_pickle)
-    switch_off(context, reader, without)
-    if images is not None:
-        _search(reader, images, texts, top, as_json, skip_bad)
-        return
-    for line in _answers(reader, GivenFiles([image], ()).source(image), texts):
-        _print(line, as_json)
+    abilities, method, does = ("compare",), "match", "compare images with texts"
 
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GIVEN]...",
+            help="An image (- for stdin) and texts; with --images, texts alone. Without texts, lines of stdin.",
+        ),
+    ] = None
+    images: Annotated[Path | None, typer.Option("--images", help="Search the images of this folder for each text.")] = (
+        None
+    )
+    top: Annotated[int, typer.Option("--top", min=1, help="How many images to name for each text.")] = TOP
+    skip_bad: SkipBad = False
 
-def _answers(reader: VisionLanguageModel, image: str | bytes, texts: list[str]) -> list[dict[str, Any]]:
-    match reader.config.head:
-        case "point":
-            found = zip(texts, reader.point(image, texts), strict=True)
-            return [
-                {"box": list(each.box), "probability": each.probabilities[each.region], "text": text}
-                for text, each in found
-            ]
-        case "answer":
-            answers = zip(texts, reader.answer(image, texts), strict=True)
-            return [{"answer": each.label, "probability": each.probability, "text": text} for text, each in answers]
-    return [
-        {"score": each.score, "probability": each.probability, "text": texts[each.text]}
-        for each in reader.match(image, texts)
-    ]
+    def check(self) -> None:
+        given = self.arguments or []
+        if self.images is None:
+            refuse_given({"--top": self.top != TOP}, "counts the images of --images, which is not given")
+            if not given:
+                raise UsageError("give an image and at least one text, or a folder with --images and a text")
+            if given == [STDIN]:
+                raise UsageError("standard input has the image; give at least one text beside it")
+        elif not self.images.is_dir():
+            raise UsageError(f"--images {self.images} is not a folder")
+        texts = given[1:] if self.images is None else given
+        self.texts = texts or [line for line in given_texts(None) if line.strip()]
+        if not self.texts:
+            raise UsageError("there is no text; give an image and at least one text, or texts as lines of stdin")
 
+    def run(self) -> None:
+        if self.images is not None:
+            self._search(self.images)
+            return
+        image = (self.arguments or [])[0]
+        for values in self._compared(GivenFiles([image], ()).source(image)):
+            self._print(values)
 
-def _print(line: dict[str, Any], as_json: bool) -> None:
-    print(json.dumps(line, ensure_ascii=False) if as_json else "\t".join(map(_plain, line.values())))
+    def _compared(self, image: str | bytes) -> Iterator[dict[str, Any]]:
+        model, texts = self.pipeline, self.texts
+        match model.config.head:
+            case "point":
+                for text, found in zip(texts, model.point(image, texts), strict=True):
+                    yield {"box": list(found.box), "probability": found.probabilities[found.region], "text": text}
+            case "answer":
+                for text, found in zip(texts, model.answer(image, texts), strict=True):
+                    yield {"answer": found.label, "probability": found.probability, "text": text}
+            case _:
+                for found in model.match(image, texts):
+                    yield {"score": found.score, "probability": found.probability, "text": texts[found.text]}
+
+    def _print(self, values: dict[str, Any]) -> None:
+        self.say("\t".join(map(_plain, values.values())), values)
+
+    def _search(self, folder: Path) -> None:
+        from regard.data.images.reading import SUFFIXES
+
+        self.pipeline.require("pretraining", "score")
+        files, regions, bad = list[str](), [], list[str]()
+        for file in files_in(folder, SUFFIXES):
+            try:
+                regions.append(self.pipeline.regions(file))
+                files.append(file)
+            except DataError as error:
+                bad.append(file)
+                print(f"regard: {'skipped: ' if self.skip_bad else ''}{error}", file=sys.stderr)
+        if not files:
+            raise DataError(f"{folder} has no image that can be read")
+        scores = self.pipeline.scores(regions, self.texts)
+        for number, text in enumerate(self.texts):
+            for row in scores[:, number].argsort()[::-1][: self.top].tolist():
+                score = float(scores[row, number])
+                probability = self.pipeline.probability(score)
+                self._print({"score": score, "probability": probability, "image": files[row], "text": text})
+        if self.skip_bad:
+            tell_skipped(bad, len(files) + len(bad))
+        elif bad:
+            raise typer.Exit(1)
 
 
 def _plain(value: Any) -> str:
@@ -105,34 +126,3 @@ def _plain(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4f}" if isinstance(value, float) else BREAKS.sub(" ", str(value))
-
-
-def _search(
-    reader: VisionLanguageModel, folder: Path, texts: list[str], top: int, as_json: bool, skip_bad: bool
-) -> None:
-    from regard.data.images.reading import SUFFIXES
-
-    if not folder.is_dir():
-        raise UsageError(f"--images {folder}: is no folder")
-    reader.require("pretraining", "score")
-    files, regions, bad = list[str](), [], list[str]()
-    for file in files_in(folder, SUFFIXES):
-        try:
-            regions.append(reader.regions(file))
-            files.append(file)
-        except DataError as error:
-            bad.append(file)
-            print(f"regard: {'skipped: ' if skip_bad else ''}{error}", file=sys.stderr)
-    if not files:
-        raise DataError(f"{folder} has no image that can be read")
-    scores = reader.scores(regions, texts)
-    for number, text in enumerate(texts):
-        for image in scores[:, number].argsort()[::-1][:top].tolist():
-            score = float(scores[image, number])
-            _print(
-                {"score": score, "probability": reader.probability(score), "image": files[image], "text": text}, as_json
-            )
-    if skip_bad:
-        tell_skipped(bad, len(files) + len(bad))
-    elif bad:
-        raise typer.Exit(1)
