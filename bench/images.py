@@ -27,8 +27,8 @@ from torch import nn
 from torch.nn import functional
 
 from regard.checkpoints import load_model
+from regard.plan.machine import describe
 from regard.runtime.convert import fast_model
-from regard.studies.costs.machine import describe
 from regard.training.optim import adamw, guarded_step
 from turns import Times, interleaved
 

@@ -28,10 +28,10 @@ from regard.families.language.gpt import PRESETS as GPTS
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.families.translation.transformer import PRESETS as TRANSFORMERS
 from regard.families.translation.transformer import Transformer, TransformerConfig
+from regard.plan.machine import describe
 from regard.search.search import Hypothesis, search
 from regard.search.settings import SearchSettings, Vocabulary
 from regard.search.start import from_prompt, from_source
-from regard.studies.costs.machine import describe
 from turns import Times, interleaved
 
 LENGTH, PROMPT, VOCAB, PAD, END = 64, 32, 8000, 1, 0

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from regard.data.synthetic.phrasebook import phrases
-from regard.studies.costs.machine import describe
+from regard.plan.machine import describe
 from regard.training.metrics_log import METRICS, read_metrics
 
 PHRASES, JOINED = 20_000, (2, 6)

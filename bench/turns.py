@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from regard.studies.costs.machine import busy_seconds, warning
+from regard.plan.machine import busy_seconds, warning
 
 ROUNDS = 5  # the least number of rounds
 Clock = Callable[[], float]

@@ -32,8 +32,8 @@ from regard.errors import RegardError, UsageError, with_article
 from regard.families.catalog import MODELS
 from regard.families.translation.ctranslate2 import export_ctranslate2
 from regard.families.translation.marian import export_marian
+from regard.plan import decoding, machine
 from regard.search.settings import Vocabulary
-from regard.studies.costs import machine, roofline
 
 ROUNDS = 5  # the least number of rounds
 REST = 0.25  # seconds before a run: threads of the previous engine keep spinning for a while
@@ -209,15 +209,15 @@ def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
     return refused
 
 
-def lower_bound(job: str, subject: Subject, task: Task, steps: int) -> roofline.LowerBound:
+def lower_bound(job: str, subject: Subject, task: Task, steps: int) -> decoding.LowerBound:
     """The roofline of a task, at the mean length of its rows and answers."""
     batch, length = len(task.rows), max(1, sum(map(len, task.rows)) // len(task.rows))
     match job:
         case "train":
-            return roofline.training(subject.name, subject.config, batch, length)
+            return decoding.training(subject.name, subject.config, batch, length)
         case "encode":
-            return roofline.encoding(subject.name, subject.config, batch, length)
-    return roofline.decoding(subject.name, subject.config, batch, task.beam, length, steps)
+            return decoding.encoding(subject.name, subject.config, batch, length)
+    return decoding.decoding(subject.name, subject.config, batch, task.beam, length, steps)
 
 
 def _compare(
@@ -254,7 +254,7 @@ def _compare(
     return Result(job, len(task.rows), task.beam, max(lengths, default=0), rows, _bound_values(bound), others)
 
 
-def _bound_values(bound: roofline.LowerBound) -> dict[str, float]:
+def _bound_values(bound: decoding.LowerBound) -> dict[str, float]:
     """The machine's rates, measured now, and the time of the lower bound at these rates."""
     rate, reading = machine.multiply_rate(), machine.bandwidth(bound.step_bytes)
     return {

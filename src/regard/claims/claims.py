@@ -13,7 +13,7 @@ def _from(module: str, test: str) -> Callable[[ClaimOptions], Verdict]:
     """A test by name; its module, and all of training with some, is imported only when it runs."""
 
     def run(options: ClaimOptions) -> Verdict:
-        verdict: Verdict = getattr(import_module(f"regard.studies.lectures.{module}"), test)(options)
+        verdict: Verdict = getattr(import_module(f"regard.claims.{module}"), test)(options)
         return verdict
 
     return run

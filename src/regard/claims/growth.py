@@ -15,9 +15,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from regard.device import free_bytes
 from regard.errors import UsageError
 from regard.families.catalog import MODELS
-from regard.studies.costs.live_memory import peak_bytes
-from regard.studies.costs.models import COSTS
-from regard.studies.costs.parts import FLOAT
+from regard.plan.measure import measure_step
+from regard.plan.recorder import peak_bytes
+from regard.training.recipe.sections import TrainingSection
 
 PATCH, WINDOW = 4, 8
 COMMON: dict[str, Any] = {"patch": PATCH, "width": 32, "classes": 2}
@@ -55,7 +55,7 @@ def attention_growth(sides: Sequence[int], device: torch.device) -> list[Growth]
 def _measured(way: str, side: int, device: torch.device) -> Growth:
     name, values = WAYS[way]
     config = MODELS[name].config.parse({**COMMON, **values, "image_size": side})
-    planned, tokens = FLOAT * COSTS[name](config, 0, 0).total.kept, (side // PATCH) ** 2
+    planned, tokens = measure_step(name, config, 1, 1, 1, TrainingSection()).activations, (side // PATCH) ** 2
     if BACKWARD * planned > free_bytes(device):
         return Growth(way, side, tokens, planned, None, None)
     torch.manual_seed(0)

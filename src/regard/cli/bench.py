@@ -44,7 +44,7 @@ def bench(
     Example: regard bench translate -m runs/en-fr --batch 1,32 --beam 1,5 --json speed.json
     """
     from regard.bench.run import measure
-    from regard.studies.costs.machine import describe
+    from regard.plan.machine import describe
 
     setting = describe(threads)
     weights = f"the weights of {model}" if model else f"random weights, shape {shape}"
@@ -69,7 +69,7 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _print(result: Result) -> None:
-    from regard.studies.costs.units import scaled
+    from regard.plan.units import scaled
 
     beam = f", beam {result.beam}, {result.length} tokens" if result.length > 1 else ""
     print(f"\nbatch {result.batch}{beam}" + (f"  ({result.disturbed})" if result.disturbed else ""))

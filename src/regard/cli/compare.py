@@ -173,7 +173,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
     from regard.claims.growth import attention_growth
     from regard.device import find_device
-    from regard.studies.costs.units import byte_size
+    from regard.plan.units import byte_size
 
     rows = attention_growth(sides, find_device(device))
     columns = f"{'side':>6}{'tokens':>8}{'planned':>12}{'peak':>12}{'ratio':>7}{'ms':>10}{'times':>7}"

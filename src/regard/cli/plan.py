@@ -12,17 +12,16 @@ import typer
 from regard.verbs.options import AsJson, Sets, finite
 
 if TYPE_CHECKING:
-    from regard.studies.costs.cluster import ClusterPlan
-    from regard.studies.costs.measured_step import MeasuredStep, PredictedStep
-    from regard.studies.costs.parts import Matrix
-    from regard.studies.costs.plan import Plan
+    from regard.plan.cluster import ClusterPlan
+    from regard.plan.measure import Matrix
+    from regard.plan.measured_step import MeasuredStep, PredictedStep
+    from regard.plan.plan import Plan
 
 KINDS = {
-    "product": "matrix products", "convolution": "convolutions", "batch_norm": "norms of images",
-    "attention": "attention, fused", "written": "attention, written out", "lstm": "LSTM kernels",
-    "stream": "reading and writing tensors", "curve": "exponentials", "gelu": "GELU",
-    "draw": "random numbers of dropout", "update": "in place: sums of gradients, AdamW",
-    "call": "asking for operations",
+    "product": "matrix products", "convolution": "convolutions", "norm": "norms", "attention": "fused attention",
+    "recurrent": "recurrent kernels", "draw": "random numbers of dropout",
+    "elementwise": "element-wise operations and copies", "update": "clipping and AdamW",
+    "launch": "operator launch overhead",
 }  # fmt: skip
 
 
@@ -78,7 +77,8 @@ def plan(
 
     Example: regard plan gpt:llama-7b --batch 2 --target-length 4096 --gpus 1024 --tokens 1e12
     """
-    from regard.studies.costs.plan import LECTURES, make_plan
+    from regard.plan.lectures import LECTURES
+    from regard.plan.plan import make_plan
 
     if what == "lectures":
         _print([figure.to_json() for figure in LECTURES], [_lectures()], as_json)
@@ -86,12 +86,12 @@ def plan(
     planned = make_plan(what, sets=sets, batch=batch, source_length=source_length, target_length=target_length)
     if gpus or cluster:
         whole = _whole(planned, gpus, tokens, cluster)
-        _print([whole.to_json()], [*_sections(planned)[:1], *_on_cluster(whole)], as_json)
+        _print([whole.to_json()], [_parts(planned), *_on_cluster(whole)], as_json)
     elif measured:
         step = _measured_step(what, planned, sets, device, threads, rounds)
         _print([step.to_json()], [_compared(step), _time(step.plan, step.predicted)], as_json)
     elif timed:
-        from regard.studies.costs.measured_step import predict_step
+        from regard.plan.measured_step import predict_step
 
         predicted = predict_step(planned, device=device, threads=threads, rounds=rounds)
         shown = {"step": {"predicted": predicted.total}, "kinds": predicted.seconds, "token": predicted.token}
@@ -103,7 +103,7 @@ def plan(
 
 def _whole(plan: Plan, gpus: int, tokens: float, assumptions: Sequence[str]) -> ClusterPlan:
     from regard.errors import UsageError
-    from regard.studies.costs.cluster import Cluster, on_cluster
+    from regard.plan.cluster import Cluster, on_cluster
     from regard.training.recipe.files import changed
 
     if not gpus:
@@ -118,8 +118,8 @@ def _measured_step(what: str, plan: Plan, sets: Sequence[str], device: str, thre
 
     from regard.errors import UsageError
     from regard.families.catalog import MODELS
-    from regard.studies.costs.made_up_data import synthetic_recipe
-    from regard.studies.costs.measured_step import measure_step
+    from regard.plan.measured_step import measure_step
+    from regard.plan.synthetic import synthetic_recipe
     from regard.training.recipe.load import load_recipe
 
     if Path(what).is_dir():
@@ -165,8 +165,8 @@ def _print_tables(sections: Sequence[Section]) -> None:
 
 
 def _compared(step: MeasuredStep) -> Section:
-    from regard.studies.costs.machine import warning
-    from regard.studies.costs.units import byte_size
+    from regard.plan.machine import warning
+    from regard.plan.units import byte_size
 
     plan, predicted, disturbed = step.plan, step.predicted, warning(step.others)
     peak = sum(plan.memory.values())
@@ -175,7 +175,7 @@ def _compared(step: MeasuredStep) -> Section:
         ["time of a step", _duration(predicted.total), _duration(step.seconds), f"{step.ratio:.2f}"],
         ["resident memory of the process", "", byte_size(step.resident), ""],
     ]
-    title = f"{plan.name}: {plan.parameters:,} parameters; a batch of {_batch(plan)}"
+    title = f"{plan.name}: {plan.parameters:,} parameters; a batch of {plan.reads}"
     return Section(title + (f"  ({disturbed})" if disturbed else ""), ["", "planned", "measured", "ratio"], rows)
 
 
@@ -192,7 +192,7 @@ def _time(plan: Plan, predicted: PredictedStep) -> Section:
 
 
 def _on_cluster(whole: ClusterPlan) -> list[Section]:
-    from regard.studies.costs.units import byte_size, scaled
+    from regard.plan.units import byte_size, scaled
 
     ways, cluster = whole.ways, whole.cluster
     fits = [byte_size(round(way.total)) + ("" if whole.fits(way) else ", too much") for way in ways]
@@ -232,44 +232,44 @@ def _unit(plan: Plan) -> str:
     return f"{plan.config.examples.one}s" if plan.config.examples else "tokens"
 
 
-def _batch(plan: Plan) -> str:
-    if examples := plan.config.examples:
-        return f"{plan.batch} {examples.many.format(source=plan.source_length, target=plan.target_length)}"
-    return f"{plan.batch} {plan.costs.reads.format(source=plan.source_length, target=plan.target_length)}"
+def _parts(plan: Plan) -> Section:
+    from regard.plan.units import byte_size, scaled
+
+    total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": plan.measured.activations}
+    parts = {name: vars(part) for name, part in plan.measured.parts.items()} | {"all": total}
+    return Section(
+        f"{plan.name}: {plan.parameters:,} parameters; a batch of {plan.reads}",
+        ["part", "parameters", "forward FLOPs", "activations"],
+        [
+            [name, f"{part['parameters']:,}", scaled(part["flops"]), byte_size(part["activations"])]
+            for name, part in parts.items()
+        ],
+    )
 
 
 def _sections(plan: Plan) -> list[Section]:
-    from regard.studies.costs.units import byte_size, scaled
+    from regard.plan.units import byte_size, scaled
 
-    memory, cache, matrices = plan.memory, plan.cache, plan.costs.matrices
-    total = {"parameters": plan.parameters, "flops": plan.forward_flops, "activations": memory["activations"]}
-    parts = {**plan.to_json()["parts"], "all": total}
+    memory, matrices = plan.memory, plan.measured.matrices
     one = plan.config.examples.one if plan.config.examples else "sentence"
     sections = [
+        _parts(plan),
         Section(
-            f"{plan.name}: {plan.parameters:,} parameters; a batch of {_batch(plan)}",
-            ["part", "parameters", "forward FLOPs", "activations"],
-            [
-                [name, f"{part['parameters']:,}", scaled(part["flops"]), byte_size(part["activations"])]
-                for name, part in parts.items()
-            ],
-        ),
-        Section(
-            f"a training step: {scaled(plan.training_flops)}FLOPs (backward is two forwards), in float32",
+            f"a training step: {scaled(plan.training_flops)}FLOPs forward and backward, in float32",
             ["memory at its fullest", "size"],
             [[name, byte_size(value)] for name, value in {**memory, "all": sum(memory.values())}.items()],
         ),
         Section(
-            f"attention of one {one}, if it were written out in float32 (fused kernels never do)",
+            f"attention of one {one}, if it were materialised in float32 (fused kernels never do)",
             ["matrix", "heads x queries x keys", "entries", "size"],
             [[m.name, _shape(m), f"{m.entries:,}", byte_size(m.nbytes)] for m in matrices]
             + [["all", "", f"{sum(m.entries for m in matrices):,}", byte_size(sum(m.nbytes for m in matrices))]],
         ),
     ]
-    if any(cache.values()) and not plan.config.examples:
+    if not plan.config.examples and any(plan.cache.values()):
         cached = [
-            ["of its source", byte_size(cache["sentence"])],
-            ["of each hypothesis", byte_size(cache["hypothesis"])],
+            ["of its source", byte_size(plan.cache["sentence"])],
+            ["of each hypothesis", byte_size(plan.cache["hypothesis"])],
         ]
         sections.append(Section("what decoding one sentence remembers", ["cache", "size"], cached))
     return sections
@@ -281,15 +281,15 @@ def _shape(matrix: Matrix) -> str:
 
 
 def _lectures() -> Section:
-    from regard.studies.costs.plan import LECTURES
-    from regard.studies.costs.units import byte_size
+    from regard.plan.lectures import LECTURES
+    from regard.plan.units import byte_size
 
     rows = [
         [
             f.what,
             f"{f.formula} = {f.entries:,}",
             byte_size(f.nbytes),
-            f"x {f.layers} layers x {f.matrix.heads} heads = {byte_size(f.total_bytes)}" if f.layers > 1 else "",
+            f"x {f.layers} layers x {f.heads} heads = {byte_size(f.total_bytes)}" if f.layers > 1 else "",
         ]
         for f in LECTURES
     ]

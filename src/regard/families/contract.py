@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.config import Config
+    from regard.layers.example import Example
     from regard.training.recipe.base import Recipe
     from regard.training.task import Task
 
@@ -60,6 +61,12 @@ class ModelEntry(Entry):
         """The class of its configuration."""
         config: type[Config] = self.load(self.config_name)
         return config
+
+    @cached_property
+    def example(self) -> Example:
+        """The pass that `regard plan` runs; it stands beside the configuration."""
+        example: Example = self.load(f"{self.config_name.rpartition('.')[0]}.EXAMPLE")
+        return example
 
     @cached_property
     def presets(self) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from tokenizers import models, pre_tokenizers
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 import regard
 from regard.attention.activations import record_activations
@@ -27,7 +26,6 @@ from regard.families.speech.audio import write_wav
 from regard.families.speech.ctc import JOINT
 from regard.families.speech.manifest import utterances
 from regard.look.reader import Site, Source, observe, reader_of
-from regard.studies.costs.models import COSTS
 from regard.training.loop import train
 from regard.training.metrics_log import METRICS, read_metrics
 from regard.training.recipe.load import load_recipe
@@ -465,16 +463,6 @@ def test_wrong_use_is_one_line(arguments, says, read, capsys):
     assert run(["features", *arguments, "-m", str(read("gpt"))]) != 0
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize("activation", ["topk", "relu"])
-def test_its_cost_is_what_torch_counts(activation):
-    config = SparseAutoencoderConfig(width=12, features=40, k=5, activation=activation)
-    model, costs = SparseAutoencoder(config), COSTS["sparse_autoencoder"](config, 0, 30)
-    assert costs.total.parameters == sum(parameter.numel() for parameter in model.parameters())
-    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), FlopCounterMode(display=False) as counter:
-        model(torch.randn(30, 12))
-    assert costs.total.flops == counter.get_total_flops()
 
 
 def test_a_dictionary_of_other_weights_is_told(read, gpt_folder, tmp_path, capsys):

@@ -16,7 +16,7 @@ from regard.families.folding.pipeline import inference_bytes
 from regard.look.given import GivenInput, inspect_input
 from regard.look.panels import Residues
 from regard.look.report import from_json, to_json
-from regard.studies.costs.live_memory import peak_bytes
+from regard.plan.recorder import peak_bytes
 
 SEQUENCES = ["AELMQKRHGNVIYCWFT", "MKTAYIAKQR", "GPGSDDKAELLKKALEEVVIYTW"]
 

@@ -11,7 +11,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import regard
-from regard.attention import record
 from regard.cli.main import run
 from regard.errors import DataError, UsageError
 from regard.families.trajectories.data import built_in_walkers
@@ -19,7 +18,8 @@ from regard.families.trajectories.model import PRESETS, AgentFormer, AgentFormer
 from regard.families.trajectories.view import between_agents
 from regard.look.given import GivenInput, inspect_input
 from regard.look.report import from_json, to_json
-from regard.studies.costs.models import COSTS
+from regard.plan.measure import measure_step
+from regard.training.recipe.sections import TrainingSection
 
 SCENE = "builtin:walkers#1"
 
@@ -233,25 +233,16 @@ def test_evaluate_prints_what_was_measured_on_and_baselines(folder, tmp_path, ca
         {"body": "recurrent", "social": "none", "agent_aware": False},
     ],
 )
-def test_costs_are_those_of_the_model(changes, capsys):
+def test_costs_are_those_of_the_model(changes):
     config = AgentFormerConfig.parse({**PRESETS["tiny"], **changes})
-    model, costs = AgentFormer(config).train(), COSTS["agentformer"](config, 3, 3)
-    assert costs.total.parameters == sum(parameter.numel() for parameter in model.parameters())
-    if config.sampler or config.body == "recurrent":
-        return
+    model, measured = AgentFormer(config).train(), measure_step("agentformer", config, 2, 3, 3, TrainingSection())
+    assert measured.parameters == sum(parameter.numel() for parameter in model.parameters())
     past, future = torch.randn(2, 3, 20, 2).split([8, 12], dim=2)
     seen, known = (torch.ones(each.shape[:3], dtype=torch.bool) for each in (past, future))
     unfused = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), sdpa_kernel(SDPBackend.MATH)
     with torch.no_grad(), unfused[0], unfused[1], FlopCounterMode(display=False) as counter:
         model(past, seen, future, known, 20)
-    searched = costs.parts["samples"].flops
-    assert counter.get_total_flops() == pytest.approx(2 * (costs.total.flops + 2 * searched), rel=0.03)
-    with record(model, ["encoder.*", "decoder.*"]) as looks, torch.no_grad():
-        model.eval().forecast(past, seen, torch.zeros(2, 0, 3, config.latent))
-    planned = {matrix.name: (2, matrix.heads, matrix.queries, matrix.keys) for matrix in costs.matrices}
-    assert {name: tuple(weights.shape) for name, weights in looks.items()} == {
-        name: shape for name, shape in planned.items() if not name.startswith("future_encoder")
-    }
+    assert counter.get_total_flops() == pytest.approx(measured.flops, rel=0.03)
 
 
 def test_plans_and_lists_know_it(capsys):

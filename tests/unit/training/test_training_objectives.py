@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from regard.layers.blocks import Factors
-from regard.studies.costs.live_memory import peak_bytes
+from regard.plan.recorder import peak_bytes
 from regard.training import losses
 from regard.training.losses import cross_entropy, hinge_critic, hinge_generator, r_drop, symmetric_divergence
 

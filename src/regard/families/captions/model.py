@@ -23,6 +23,7 @@ from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.bodies import BodyConfig
 from regard.layers.encoder_decoder import EncoderDecoderState
+from regard.layers.example import Example, all_real, blank_images, blank_tokens
 from regard.layers.grid_decoders import Looking, RecurrentGridDecoder, Taught, TransformerGridDecoder
 from regard.layers.recurrent_decoder import RecurrentDecoderState
 from regard.layers.vision import GridPositions
@@ -143,3 +144,15 @@ class Captioner(nn.Module):
         rows, columns = chosen.shape[2:]
         vectors = self.norm(self.annotate(chosen.flatten(2).transpose(1, 2)))
         return self.dropout(vectors + self.positions((rows, columns)))
+
+
+def _caption(model: Captioner, rows: int, source: int, target: int) -> Any:
+    images, words = blank_images(model.config, rows), blank_tokens(rows, target)
+    return model(images, words, all_real(rows, target), factored=True)[0]
+
+
+def _start(model: Captioner, rows: int, source: int) -> Any:
+    return model.start(blank_images(model.config, rows))
+
+
+EXAMPLE = Example(_caption, "target", start=_start)

@@ -30,6 +30,7 @@ from regard.families.detection.proposals import (
     Truth,
 )
 from regard.layers.bodies import BodyConfig
+from regard.layers.example import Example, blank_images
 from regard.layers.vision import ImageConfig
 
 PyramidNorm = Literal["none", "group"]
@@ -256,3 +257,14 @@ class Detector(nn.Module):
         if c.pyramid == "fpn":
             return FeaturePyramid(widths, c.width, c.norm)
         return SimplePyramid(widths[0], c.width) if c.pyramid == "simple" else nn.Identity()
+
+
+def _detect(model: Detector, rows: int, source: int, target: int) -> Any:
+    """Both stages without suppression and the drawing of samples, which depend on values: as many regions of no
+    area are read as training draws."""
+    maps, strides, _ = model._maps(blank_images(model.config, rows), None)
+    scored, regions = model.proposals(maps, strides), torch.zeros(rows, model.config.regions.sampled, 4)
+    return scored.logits, scored.deltas, model.regions(model.regions.features(*model._read(maps, strides), regions))
+
+
+EXAMPLE = Example(_detect)

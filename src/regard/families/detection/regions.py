@@ -11,6 +11,7 @@ from functools import cache
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
 from regard.families.detection.region_kernels import applies, suppress_on_gpu, weighted_rows_on_gpu
@@ -83,7 +84,6 @@ def match(
 SMALLEST = 1e-3  # pixels; proposals and detections with a shorter side are dropped
 
 
-@cache
 def anchors(
     sizes: tuple[float, ...],
     ratios: tuple[float, ...],
@@ -93,8 +93,21 @@ def anchors(
 ) -> Float[Tensor, "N 4"]:
     """Boxes of every size and ratio (height / width) around the top left corner of every cell, row by row.
 
-    Cached on the device, since a copy in every step would sync.
+    Cached on the device, since a copy in every step would sync. Fake tensors (`regard plan`) are not kept: they belong
+    to the mode that made them.
     """
+    made = _anchors.__wrapped__ if isinstance(torch.empty(0), FakeTensor) else _anchors
+    return made(sizes, ratios, grid, stride, device)
+
+
+@cache
+def _anchors(
+    sizes: tuple[float, ...],
+    ratios: tuple[float, ...],
+    grid: tuple[int, int],
+    stride: tuple[int, int],
+    device: torch.device,
+) -> Float[Tensor, "N 4"]:
     with torch.inference_mode(False):
         side, ratio = torch.tensor(sizes), torch.tensor(ratios)
         height = (ratio.sqrt()[:, None] * side).flatten()

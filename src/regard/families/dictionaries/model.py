@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from regard.config import Config
 from regard.errors import ConfigError
+from regard.layers.example import Example
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"features": 512, "k": 10},
@@ -130,3 +131,10 @@ def keep_largest(values: Float[Tensor, "*rest F"], count: int) -> Float[Tensor, 
     """The largest values of each row, and zeros."""
     found, where = values.topk(count, dim=-1, sorted=False)
     return torch.zeros_like(values).scatter(-1, where, found)
+
+
+def _read_vectors(model: SparseAutoencoder, rows: int, source: int, target: int) -> Coded:
+    return model(torch.zeros(rows * target, model.config.width))
+
+
+EXAMPLE = Example(_read_vectors, "target", "texts of {target} vectors")

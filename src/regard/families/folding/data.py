@@ -342,6 +342,11 @@ class FoldBatch(FoldInputs):
     recycles: Float[Tensor, "R 0"]  # R passes before the last; its shape tells, so that batches of a shape are alike
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Chains, residues and rows, as `regard plan` counts them."""
+        return len(self.rows), self.rows.shape[2], self.rows.shape[1]
+
+    @property
     def tokens(self) -> int:
         """Chains."""
         return len(self.sequence)

@@ -21,6 +21,7 @@ from regard.errors import ConfigError
 from regard.families.folding.pair_attention import EvoformerBlock, OuterProductMean, PairProducts
 from regard.families.folding.point_attention import Frames, PointAttention, StructureModule
 from regard.families.folding.structures import CONTACT
+from regard.layers.example import Example, all_real, blank_tokens
 from regard.layers.initial_weights import closed
 
 SYMBOLS = 23  # 20 amino acids, unknown, gap, masked
@@ -226,3 +227,17 @@ def expected_lddt(logits: Float[Tensor, "B T bins"]) -> Float[Tensor, "B T"]:
     count = logits.shape[-1]
     middles = (torch.arange(count, device=logits.device) + 0.5) / count
     return (logits.float().softmax(dim=-1) * middles).sum(dim=-1)
+
+
+def _fold(model: Evoformer, rows: int, source: int, target: int) -> Any:
+    """One pass over chains of `source` residues with `target` rows of an alignment; recycling repeats it.
+
+    The losses keep the log-probabilities of distances and letters.
+    """
+    alignment = torch.zeros(rows, target, source, dtype=torch.long)
+    couplings = torch.zeros(rows, source, source) if model.config.couplings else None
+    found = model(blank_tokens(rows, source), all_real(rows, source), alignment, couplings=couplings, recycles=0)
+    return found.distances.log_softmax(-1), found.symbols.log_softmax(-1), found
+
+
+EXAMPLE = Example(_fold)

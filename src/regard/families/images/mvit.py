@@ -20,6 +20,7 @@ from regard.attention.places import Argument, Computed, Result
 from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import DropPath, FeedForward
+from regard.layers.example import IMAGES
 from regard.layers.vision import (
     BackboneConfig,
     Grid,
@@ -284,3 +285,6 @@ class Mvit(nn.Module):
                 x, grid = layer(x, grid)
             found.append((x, grid))
         return found
+
+
+EXAMPLE = IMAGES

@@ -89,6 +89,11 @@ class PixelsRecipe(Recipe):
         """The colours, and the token that starts an image."""
         return self.data.colours + 1
 
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """A token for every pixel."""
+        return self.data.size**2, self.data.size**2
+
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         refuse_mixing(self.task, self.augmentation)

@@ -23,6 +23,7 @@ from regard.attention.places import Argument, Result
 from regard.config import refuse_even
 from regard.errors import ConfigError
 from regard.families.images.pixel_attention import GeometricAttention, LocalAttention, NonLocal
+from regard.layers.example import IMAGES
 from regard.layers.vision import BackboneConfig, Step, pyramid_sides
 
 SMALL: dict[str, Any] = {
@@ -244,3 +245,6 @@ def _pool(pre: bool) -> nn.Module:
     if pre:
         return nn.Sequential(nn.ZeroPad2d(1), nn.MaxPool2d(3, stride=2))
     return nn.MaxPool2d(3, stride=2, padding=1)
+
+
+EXAMPLE = IMAGES

@@ -19,6 +19,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from regard.attention.places import Argument, Result
 from regard.errors import ConfigError
 from regard.families.images.pixel_attention import NonLocal
+from regard.layers.example import Example
 from regard.layers.vision import ImageConfig
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -195,3 +196,12 @@ def _look(channels: int) -> NonLocal:
 
 def _doubled(x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H2 W2"]:
     return functional.interpolate(x, scale_factor=2, mode="nearest")
+
+
+def _make_and_judge(model: Sagan, rows: int, source: int, target: int) -> Float[Tensor, "B"]:
+    """The generator's phase: every image is made and judged."""
+    labels = torch.zeros(rows, dtype=torch.long)
+    return model.critic(model(torch.zeros(rows, model.config.latent), labels), labels)
+
+
+EXAMPLE = Example(_make_and_judge)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.layers.bodies import BodyConfig
+from regard.layers.example import Example, blank_images
 from regard.layers.vision import ImageConfig
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -55,3 +56,11 @@ class Segmenter(nn.Module):
 
 def _enlarged(x: Float[Tensor, "B D h w"], size: torch.Size) -> Float[Tensor, "B D H W"]:
     return functional.interpolate(x, size=tuple(size), mode="bilinear", align_corners=False)
+
+
+def _segment(model: Segmenter, rows: int, source: int, target: int) -> Tensor:
+    """The loss keeps the log-probabilities of all pixels."""
+    return model(blank_images(model.config, rows)).log_softmax(dim=1)
+
+
+EXAMPLE = Example(_segment)

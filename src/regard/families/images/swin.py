@@ -29,6 +29,7 @@ from regard.attention.places import Argument, Result
 from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, FeedForward, NormOrder, Residual
+from regard.layers.example import IMAGES
 from regard.layers.vision import (
     Grid,
     GridPositions,
@@ -339,3 +340,6 @@ class Swin(nn.Module):
             x = stage(x if number == 0 else self.merging[number - 1](x))
             maps.append(x)
         return maps
+
+
+EXAMPLE = IMAGES

@@ -18,6 +18,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.config import Fraction, refuse_uneven
 from regard.layers.blocks import Activation, EncoderLayer, FeedForward
+from regard.layers.example import IMAGES
 from regard.layers.vision import GridPositions, Patches, PatchesConfig, drop_rates, refuse_coarse, small_weights
 
 TI: dict[str, Any] = {"width": 192, "heads": 3, "depth": 12, "ffn_width": 768}
@@ -118,3 +119,6 @@ class Vit(nn.Module):
         feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
         norm = partial(nn.LayerNorm, eps=c.norm_eps)
         return EncoderLayer(attention, feed_forward, c.dropout, "pre", norm, drop_path)
+
+
+EXAMPLE = IMAGES

@@ -27,6 +27,7 @@ from regard.attention.positions import LearnedPositions, Rotary
 from regard.config import Config, Fraction, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
+from regard.layers.example import Example, all_real, blank_tokens
 
 Head = Literal["none", "masked", "pretraining", "classify", "tags", "answer"]
 LabelKind = Literal["one", "several", "value"]  # a text has one label, any number of labels, or a numeric value
@@ -277,3 +278,12 @@ def initialise(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):
         nn.init.zeros_(module.bias)
+
+
+def _read(model: Bert, rows: int, source: int, target: int) -> BertOutput:
+    guesses = model.config.head in ("masked", "pretraining")
+    return model(blank_tokens(rows, source), all_real(rows, source), factored=guesses)
+
+
+# The share of the tokens that training masks is that of Devlin et al. 2019.
+EXAMPLE = Example(_read, "source", "texts of {source} tokens", scored=0.15)

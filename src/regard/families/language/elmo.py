@@ -22,6 +22,7 @@ from regard.config import Config, Fraction
 from regard.errors import ConfigError
 from regard.layers.blocks import Factors
 from regard.layers.convolution import CharacterEncoder
+from regard.layers.example import ENCODED
 from regard.layers.recurrent import Recurrent, reverse
 
 BEGIN, END, NOTHING = 256, 257, 258  # begin and end of a word and padding, after the 256 bytes
@@ -153,3 +154,6 @@ class Elmo(nn.Module):
         """γ Σ s_j h_j, where s = softmax(w)."""
         shares = self.mix.softmax(0)
         return self.scale * torch.stack([share * layer for share, layer in zip(shares, layers, strict=True)]).sum(0)
+
+
+EXAMPLE = ENCODED

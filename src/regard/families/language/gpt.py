@@ -26,6 +26,7 @@ from regard.attention.positions import LearnedPositions, Rotary, RotaryScaling
 from regard.config import Config, Fraction, refuse_odd_heads, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, EncoderLayer, Factors, FeedForward, Norm, Output
+from regard.layers.example import LANGUAGE
 
 LLAMA: dict[str, Any] = {
     "positions": "rotary", "norm": "rms", "norm_eps": 1e-6, "gated": True, "activation": "swish",
@@ -336,3 +337,6 @@ class Gpt(nn.Module):
                 nn.init.normal_(joining.weight, std=0.02 / (2 * self.config.depth) ** 0.5)
         if not self.config.tie:
             nn.init.normal_(self.output_weight, std=0.02)
+
+
+EXAMPLE = LANGUAGE

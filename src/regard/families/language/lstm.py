@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from regard.config import Config, Fraction
 from regard.layers.blocks import Factors
+from regard.layers.example import LANGUAGE
 from regard.layers.recurrent import LockedDropout, Recurrent, WordDropout
 
 State = list[Float[Tensor, "N 1 B _"]]  # hidden and cell of every layer
@@ -146,3 +147,6 @@ class Lstm(nn.Module):
     def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
         """The unmultiplied logits: hidden states, output matrix, bias."""
         return Factors(x, self.output_weight, self.output_bias)
+
+
+EXAMPLE = LANGUAGE

@@ -21,6 +21,7 @@ from regard.config import Config, Fraction
 from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, Output
 from regard.layers.encoder_decoder import EncoderDecoder, EncoderDecoderState, Position
+from regard.layers.example import PAIRS
 
 V1_1: dict[str, Any] = {"activation": "gelu_new", "gated": True, "tie": False, "scale_output": False}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -140,3 +141,6 @@ class T5(EncoderDecoder):
             nn.init.normal_(position.table, std=c.width**-0.5)
         if not c.tie:
             nn.init.normal_(self.output_weight, std=c.width**-0.5)
+
+
+EXAMPLE = PAIRS

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.config import Config
+from regard.layers.example import Example
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 50, "window": 3},
@@ -105,3 +106,13 @@ class Word2Vec(nn.Module):
 def _rows(table: nn.Embedding, tokens: Int[Tensor, "B P"]) -> Float[Tensor, "B P D"]:
     """`table(tokens)`, by an operation whose gradient takes half the time on a CPU."""
     return table.weight.index_select(0, tokens.flatten()).view(*tokens.shape, -1)
+
+
+def _read_windows(model: "Word2Vec", rows: int, source: int, target: int) -> Scores:
+    """The words of `rows` texts, each with a full window of neighbours."""
+    c, count = model.config, rows * target
+    around, noise = (torch.zeros(count, size, dtype=torch.long) for size in (2 * c.window, c.negatives))
+    return model(around[:, 0], around, torch.ones_like(around, dtype=torch.bool), noise)
+
+
+EXAMPLE = Example(_read_windows, "target", "texts of {target} tokens")

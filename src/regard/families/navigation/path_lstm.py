@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
 from regard.config import Config, Fraction
+from regard.families.vision_language.model import read_text_and_regions
 from regard.layers.blocks import FeedForward
+from regard.layers.example import Example
 from regard.layers.recurrent import Recurrent
 
 PRESETS: dict[str, dict[str, Any]] = {"tiny": {"embedding": 64, "width": 64, "dropout": 0.1}}
@@ -72,3 +74,6 @@ class PathLstm(nn.Module):
             for layer, state in zip(self.joint, (words, steps), strict=True)
         )
         return PathScore(self.output(read * walked)[:, 0])
+
+
+EXAMPLE = Example(read_text_and_regions, reads="texts of {source} tokens with paths of {target} steps")

@@ -8,6 +8,7 @@ masked step is predicted as numbers, not as a distribution over the classes of a
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
@@ -62,3 +63,6 @@ def score_candidates(
     visible[:, 0] = True
     scores: Tensor = model(*repeated, features.flatten(0, 1), places.flatten(0, 1), visible).score
     return scores.float().view(-1, paths).masked_fill(~rows, float("-inf"))
+
+
+EXAMPLE = replace(vilbert.EXAMPLE, reads="texts of {source} tokens with {target} steps each")

@@ -28,6 +28,7 @@ from regard.config import Config, Fraction, refuse_even, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import EncoderLayer, FeedForward
 from regard.layers.co_attention import CrossLayer
+from regard.layers.example import Example, all_real, blank_tokens
 
 
 class PooledConvolution(nn.Module):
@@ -179,3 +180,11 @@ class Interactor(nn.Module):
 
     def _feed_forward(self) -> FeedForward:
         return FeedForward(self.config.width, self.config.ffn_width, "gelu")
+
+
+def _read_proteins(model: Interactor, rows: int, source: int, target: int) -> InteractionScore:
+    first, second = blank_tokens(rows, source), blank_tokens(rows, target)
+    return model(first, all_real(rows, source), second, all_real(rows, target))
+
+
+EXAMPLE = Example(_read_proteins, reads="pairs of proteins of {source} and {target} residues")

@@ -26,6 +26,7 @@ from regard.config import Config, Fraction, refuse_even, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Factors, FeedForward, Residual
 from regard.layers.encoder_decoder import EncoderDecoderState
+from regard.layers.example import Example, all_real, blank_tokens
 from regard.layers.grid_decoders import Taught, TransformerGridDecoder
 
 SUBSAMPLED = 4  # frames of the input for one of the encoder
@@ -251,3 +252,15 @@ class Conformer(nn.Module):
         """Feed one token to W hypotheses of each of S recordings; returns the logits of the next."""
         assert self.decoder is not None
         return self.decoder.step(tokens, state)
+
+
+def _transcribe(model: Conformer, rows: int, source: int, target: int) -> Heard:
+    features, words = torch.zeros(rows, source, model.config.bands), blank_tokens(rows, target)
+    return model(features, all_real(rows, source), words, all_real(rows, target), factored=True)
+
+
+def _start(model: Conformer, rows: int, source: int) -> Any:
+    return model.start(torch.zeros(rows, source, model.config.bands)) if model.decoder is not None else None
+
+
+EXAMPLE = Example(_transcribe, "target", "recordings of {source} frames with {target} tokens", start=_start)

@@ -30,6 +30,7 @@ from regard.config import Config, Fraction, refuse_uneven
 from regard.errors import CheckpointError, ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, Output
 from regard.layers.encoder_decoder import EncoderDecoderState, MemoryDecoder, Position
+from regard.layers.example import Example, blank_tokens
 from regard.search.candidates import Grid
 
 HALVED = 2  # frames of the spectrogram for one vector of the encoder
@@ -262,3 +263,14 @@ class SpokenRule:
             log_p[..., begin:].masked_fill_(times < lowest[..., None], -math.inf)
         together = log_p[..., begin:].logsumexp(dim=-1) > log_p[..., :begin].amax(dim=-1)
         log_p[..., :begin].masked_fill_(together[..., None], -math.inf)
+
+
+def _transcribe(model: Whisper, rows: int, source: int, target: int) -> Any:
+    return model(torch.zeros(rows, source, model.config.bands), blank_tokens(rows, target), factored=True)
+
+
+def _start(model: Whisper, rows: int, source: int) -> EncoderDecoderState:
+    return model.start(torch.zeros(rows, source, model.config.bands))
+
+
+EXAMPLE = Example(_transcribe, "target", "recordings of {source} frames with {target} tokens", start=_start)

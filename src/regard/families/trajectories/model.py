@@ -33,6 +33,7 @@ from regard.families.trajectories.agents import (
     Unrolled,
 )
 from regard.layers.blocks import FeedForward, NormOrder
+from regard.layers.example import Example
 
 LEAST_DEVIATION = 1e-4
 
@@ -297,3 +298,13 @@ class AgentFormer(nn.Module):
             for _ in range(c.depth)
         ]
         return AgentStack(layers, c.social, c.norm)
+
+
+def _forecast(model: AgentFormer, rows: int, source: int, target: int) -> Reconstruction | Diverse:
+    """Scenes of `source` agents; a future has a fixed length."""
+    past, future = (torch.zeros(rows, source, steps, 2) for steps in (model.config.past, model.config.future))
+    seen, known = (torch.ones(each.shape[:3], dtype=torch.bool) for each in (past, future))
+    return model(past, seen, future, known)
+
+
+EXAMPLE = Example(_forecast, "source", "scenes of {source} agents")

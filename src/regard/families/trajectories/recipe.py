@@ -89,6 +89,10 @@ class ScenesTrainingSection(ExampleTrainingSection):
     samples: PositiveInt = 20
     error: PathError = "squared"  # of a step: the squared distance, as in the paper, or the distance, as it is measured
 
+    def rows(self, length: int) -> int:
+        """A batch counts agents; the length of a scene is their number."""
+        return max(1, self.batch // length)
+
 
 class ForecastTrainingSection(ScenesTrainingSection):
     """[training] of the first stage."""

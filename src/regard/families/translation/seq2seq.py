@@ -24,6 +24,7 @@ from regard.config import Config, Fraction, refuse_even
 from regard.errors import ConfigError
 from regard.layers.blocks import Factors
 from regard.layers.convolution import ConvolutionEncoder
+from regard.layers.example import PAIRS
 from regard.layers.initial_weights import xavier_weights
 from regard.layers.recurrent import CELLS, Kind, Recurrent, reverse
 from regard.layers.recurrent_decoder import (
@@ -308,3 +309,6 @@ def _check(config: Seq2SeqConfig) -> None:
             f"tie = 'all' shares one embedding, but the vocabularies have {config.source_vocab} and "
             f"{config.target_vocab} entries; use a joint tokenizer or tie = 'target'"
         )
+
+
+EXAMPLE = PAIRS

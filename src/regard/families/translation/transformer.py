@@ -29,6 +29,7 @@ from regard.errors import ConfigError
 from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, NormOrder, Output
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.encoder_decoder import EncoderDecoder, EncoderDecoderState, Position
+from regard.layers.example import PAIRS
 from regard.layers.initial_weights import xavier_weights
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -184,3 +185,6 @@ class Transformer(EncoderDecoder):
         xavier_weights(self, self.config.width**-0.5)  # unit variance once scaled
         if self.config.tie == "none":
             nn.init.xavier_uniform_(self.output_weight)
+
+
+EXAMPLE = PAIRS

@@ -32,6 +32,7 @@ from regard.families.catalog import MODELS
 from regard.families.language.bert import Bert, BertConfig, MaskedHead, initialise
 from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
 from regard.layers.co_attention import CoAttentionLayer, CrossLayer
+from regard.layers.example import Example, all_real, blank_tokens
 from regard.training.initial_model import build_model, check_vocabulary, copy_body, initial_folder
 from regard.training.recipe.sections import ModelSection
 
@@ -308,3 +309,18 @@ def build_two_streams(section: ModelSection, words: str, tokenizer: TextTokenize
     check_vocabulary(words, tokenizer, model.config)
     copy_body(own_tensors(loaded.model), own_tensors(model.words), words)
     return model
+
+
+def read_text_and_regions(model: Any, rows: int, source: int, target: int, **options: Any) -> Any:
+    """The pass of a model that reads texts of `source` tokens beside `target` regions or steps."""
+    c = model.config
+    features, places = (torch.zeros(rows, target, width) for width in (c.region_features, c.region_places))
+    return model(
+        blank_tokens(rows, source), all_real(rows, source), features, places, all_real(rows, target), **options
+    )
+
+
+EXAMPLE = Example(
+    partial(read_text_and_regions, factored=True), reads="texts of {source} tokens with {target} regions each",
+    scored=0.15,  # the share of the words that pre-training masks
+)  # fmt: skip

@@ -8,7 +8,7 @@ from functools import cache
 from regard.config import Config
 from regard.families.catalog import MODELS
 from regard.families.translation.recipe import TranslationTrainingSection
-from regard.studies.costs.plan import make_plan
+from regard.plan.plan import count_parameters
 from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text, shipped_values
 from regard.training.recipe.sections import ModelSection
 
@@ -60,7 +60,7 @@ def _offer(name: str) -> Offer:
         description=opening_comment(recipe_text(name)),
         family=family,
         title=MODELS[family].title,
-        parameters=None if own_data else make_plan(name).parameters,
+        parameters=None if own_data else count_parameters(name),
         own_data=own_data,
     )
 

@@ -10,12 +10,11 @@ from fastapi import APIRouter
 
 from regard.documents.translate import SUFFIXES
 from regard.look.forced_pass import kind_of
+from regard.plan.plan import Plan, make_plan
+from regard.plan.units import byte_size, scaled
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.libretranslate import ERRORS
-from regard.studies.costs.models import COSTS
-from regard.studies.costs.plan import make_plan
-from regard.studies.costs.units import byte_size, scaled
 from regard.training.metrics_log import METRICS, read_metrics
 
 EXAMPLES = 3  # sentences to try a model with
@@ -92,12 +91,10 @@ def _details(info: ModelInfo) -> dict[str, Any]:
 
 
 def _costs(info: ModelInfo) -> list[list[str]]:
-    """What the model costs; for models without a cost formula, only its weights."""
+    """What the model costs."""
     weights = [["Parameters", f"{info.parameters:,}"], ["Weights in memory", byte_size(4 * info.parameters)]]
-    if info.family not in COSTS:
-        return weights
-    plan = make_plan(str(info.folder), batch=1)
-    length, entries = f"of {plan.source_length} tokens", sum(each.entries for each in plan.costs.matrices)
+    plan = _planned(info.folder, info.folder.stat().st_mtime_ns)
+    length, entries = f"of {plan.source_length} tokens", sum(each.entries for each in plan.measured.matrices)
     if examples := info.config.examples:
         return [
             *weights,
@@ -114,6 +111,12 @@ def _costs(info: ModelInfo) -> list[list[str]]:
         ["Memory of a source while decoding", byte_size(plan.cache["sentence"])],
         ["Memory of each hypothesis", byte_size(plan.cache["hypothesis"])],
     ]
+
+
+@lru_cache(maxsize=64)
+def _planned(folder: Path, changed: int) -> Plan:
+    """The plan of a model; `changed`, the time of the folder, is part of the cache's key."""
+    return make_plan(str(folder), batch=1)
 
 
 def _text(file: Path) -> str | None:

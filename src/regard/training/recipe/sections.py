@@ -157,6 +157,10 @@ class TrainingSection(Config):
         """Whether batches have few different shapes, so that capturing a step of each shape pays."""
         return not self.lengths_vary
 
+    def rows(self, length: int) -> int:
+        """The number of examples of this length in a batch."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how large its batches are")
+
     @property
     def half(self) -> bool:
         """Whether matrix products are computed in bf16."""
@@ -191,6 +195,9 @@ class ExampleTrainingSection(TrainingSection):
     batch: PositiveInt = 128  # examples
     schedule: Literal["noam", "cosine", "constant"] = "cosine"
 
+    def rows(self, length: int) -> int:
+        return self.batch
+
 
 class DrawsTrainingSection(TrainingSection):
     """[training] of models that may draw what they look at (hard attention with the estimator `reinforce`)."""
@@ -203,6 +210,9 @@ class TextTrainingSection(TrainingSection):
     """[training] of models of texts."""
 
     batch_tokens: PositiveInt = 4096
+
+    def rows(self, length: int) -> int:
+        return max(1, self.batch_tokens // length)
 
 
 class RDropTrainingSection(TextTrainingSection):

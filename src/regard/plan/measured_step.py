@@ -1,6 +1,6 @@
 """Predicts the time and memory of a training step, and measures a real one: the loop, task, loader and optimiser.
 
-The prediction multiplies the work that `training_step.py` counts by the times that `machine_limits.py` measures. Rounds
+The prediction adds the times that `operation_times.py` measures for the operations that `measure.py` recorded. Rounds
 of these measurements alternate with real steps, so that other load on the machine disturbs both equally. The reported
 ratio is the median over the rounds. The real steps run in a process of their own.
 """
@@ -12,6 +12,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,17 +23,15 @@ from typing import Any
 
 import torch
 
+from regard.config import Config
 from regard.data.batch import Batch, StreamBatch, TextBatch
 from regard.device import find_device
 from regard.errors import UsageError
-from regard.families.folding.data import FoldBatch
-from regard.families.images.recipe import PixelsRecipe
-from regard.studies.costs import machine, roofline, training_step
-from regard.studies.costs.live_memory import LiveBytes
-from regard.studies.costs.machine_limits import WorkTimer
-from regard.studies.costs.models import COSTS
-from regard.studies.costs.parts import Kind, Piece
-from regard.studies.costs.plan import Plan
+from regard.plan import decoding, machine
+from regard.plan.measure import measure_step as measure_fake_step
+from regard.plan.operation_times import Kind, OperationTimer, kind_of
+from regard.plan.plan import Plan
+from regard.plan.recorder import Operation, Recorder
 from regard.training.loop import Trainer
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.load import open_task
@@ -41,6 +40,7 @@ from regard.training.run_state import seed_everything
 from regard.training.safeguards import Signals
 
 ROUNDS = 5
+ADAMW, CLIP, AVERAGE = 7, 3, 3  # reads and writes per weight: 4 + 3, 2 + 1, 2 + 1
 CANDIDATES = 8  # batches; the largest of them is used for all steps
 
 
@@ -86,12 +86,11 @@ class MeasuredStep:
 def predict_step(plan: Plan, *, device: str = "cpu", threads: int = 1, rounds: int = ROUNDS) -> PredictedStep:
     """Measure the machine at the sizes of this plan, and add up the time of a step."""
     torch.set_num_threads(threads)
-    timer = _timer(plan, find_device(device))
-    pieces = training_step.work(plan.costs, plan.batch, plan.training)
+    timer, step = OperationTimer(find_device(device)), _StepWork.of(plan, device)
     for _ in range(rounds):
-        timer.measure(pieces)
-    told = _added_up(pieces, {piece: timer.seconds(piece) for piece in pieces}, timer)
-    return replace(told, token=_token_bound(plan) if timer.device.type == "cpu" else None)
+        timer.measure(step.operations)
+    predicted = step.seconds(timer)
+    return replace(predicted, token=_token_bound(plan) if timer.device.type == "cpu" else None)
 
 
 def measure_step(recipe: Recipe, *, device: str = "cpu", threads: int = 1, rounds: int = ROUNDS) -> MeasuredStep:
@@ -117,21 +116,22 @@ def _measure_step(recipe: Recipe, device_name: str, threads: int, rounds: int) -
     with tempfile.TemporaryDirectory() as folder:
         trainer, batches, peak = _trained_twice(recipe, Path(folder), device)
         plan, resident = _plan_of(recipe, trainer, batches[0]), _resident_bytes()
-        pieces, timer = training_step.work(plan.costs, plan.batch, plan.training), _timer(plan, device)
+        step, timer = _StepWork.of(plan, device_name), OperationTimer(device)
         predictions, measured = list[PredictedStep](), list[float]()
         begin, busy, own = time.perf_counter(), machine.busy_seconds(), time.process_time()
         for _ in range(rounds):
-            timer.measure(pieces)
-            predictions.append(_added_up(pieces, timer.rounds[-1], timer))
+            timer.measure(step.operations)
+            predictions.append(step.seconds(timer, last=True))
             _step(trainer, batches)  # warms memory and caches, which the measurements above have replaced
             start = timer.clock()
             _step(trainer, batches)
             measured.append(timer.clock() - start)
         elapsed, used = time.perf_counter() - begin, time.process_time() - own
         trainer.log.close()
+    told = replace(plan, measured=replace(plan.measured, operations=Counter()))  # operations cannot be sent
     return MeasuredStep(
-        plan=plan,
-        predicted=_added_up(pieces, {piece: timer.seconds(piece) for piece in pieces}, timer),
+        plan=told,
+        predicted=step.seconds(timer),
         seconds=median(measured),
         ratio=median(each.total / seconds for each, seconds in zip(predictions, measured, strict=True)),
         peak=peak,
@@ -143,7 +143,7 @@ def _measure_step(recipe: Recipe, device_name: str, threads: int, rounds: int) -
 def _trained_twice(recipe: Recipe, folder: Path, device: torch.device) -> tuple[Trainer, list[Any], int]:
     """A trainer after two steps, its batches, and the peak memory. From the second step on, all steps are alike."""
     on_cuda = device.type == "cuda"
-    with nullcontext() if on_cuda else LiveBytes() as live:
+    with nullcontext() if on_cuda else Recorder() as live:
         task = open_task(recipe, folder / "data", device, lambda: None)
         trainer = Trainer(recipe, task, folder, device, Signals())
         some = [batch for _, batch in islice(task.batches({}), CANDIDATES)]
@@ -168,38 +168,64 @@ def _step(trainer: Trainer, batches: list[Any]) -> None:
 
 def _plan_of(recipe: Recipe, trainer: Trainer, batch: Any) -> Plan:
     """The plan of the built model, for the batch that it read."""
-    name, config = recipe.model.name, trainer.model.config
+    name, config, training = recipe.model.name, trainer.model.config, recipe.training
     match batch:
         case Batch():
-            rows, (source, target) = len(batch.source), (batch.source.shape[1], batch.inputs.shape[1])
+            sizes = len(batch.source), batch.source.shape[1], batch.inputs.shape[1]
         case TextBatch() | StreamBatch():
-            rows, (source, target) = len(batch.inputs), 2 * (batch.inputs.shape[1],)
-        case FoldBatch():
-            rows, (source, target) = len(batch.rows), (batch.rows.shape[2], batch.rows.shape[1])
-        case _ if isinstance(recipe.training, ExampleTrainingSection):
-            side = recipe.data.size if isinstance(recipe, PixelsRecipe) else 0
-            rows, (source, target) = batch.tokens, (side**2, side**2)
+            sizes = len(batch.inputs), batch.inputs.shape[1], batch.inputs.shape[1]
+        case _ if hasattr(batch, "sizes"):
+            sizes = batch.sizes
+        case _ if isinstance(training, ExampleTrainingSection):
+            sizes = batch.tokens, *(recipe.lengths or (1, 1))
         case _:
             raise UsageError(
-                f"a step of task {recipe.task!r} cannot be measured; there is no prediction of its memory and time"
+                f"a step of task {recipe.task!r} cannot be measured: its batches do not tell their sizes; plan the "
+                "recipe without --measure"
             )
-    assert not isinstance(config, torch.nn.Module | torch.Tensor)
-    return Plan(name, config, rows, source, target, COSTS[name](config, source, target), recipe.training)
+    assert isinstance(config, Config)
+    return Plan(name, config, *sizes, measure_fake_step(name, config, *sizes, training), training)
 
 
-def _timer(plan: Plan, device: torch.device) -> WorkTimer:
-    return WorkTimer(device, torch.bfloat16 if plan.training.half else torch.float32)
+@dataclass(frozen=True)
+class _StepWork:
+    """The operations of a step, how often each is called, and how many weights the optimiser touches."""
 
+    operations: Counter[Operation]
+    launches: int  # operations that autograd records
+    touched: int  # reads and writes of weights by clipping, AdamW and averaging
 
-def _added_up(pieces: dict[Piece, int], each: dict[Piece, float], timer: WorkTimer) -> PredictedStep:
-    return PredictedStep(training_step.seconds(pieces, each, overlapping=timer.device.type == "cuda"))
+    @classmethod
+    def of(cls, plan: Plan, device: str) -> _StepWork:
+        kind, training = find_device(device).type, plan.training
+        measured = measure_fake_step(
+            plan.name, plan.config, plan.batch, plan.source_length, plan.target_length, training,
+            device=kind, half=training.half,
+        )  # fmt: skip
+        operations = Counter({call: training.accumulate * times for call, times in measured.operations.items()})
+        touches = ADAMW + (CLIP if training.clip else 0) + (AVERAGE if training.ema else 0)
+        return cls(operations, training.accumulate * measured.calls, touches * plan.parameters)
+
+    def seconds(self, timer: OperationTimer, *, last: bool = False) -> PredictedStep:
+        """The time of a step, from the last round or from the median of all. A GPU computes while operations are
+        launched, so only the excess of the launches counts."""
+        kinds: dict[Kind, float] = {}
+        for operation, times in self.operations.items():
+            each = timer.rounds[-1][operation] if last else timer.seconds(operation)
+            kind = kind_of(operation)
+            kinds[kind] = kinds.get(kind, 0.0) + times * each
+        launch, update = (values[-1] if last else median(values) for values in (timer.launches, timer.updates))
+        kinds["update"], kinds["launch"] = self.touched * update, self.launches * launch
+        if timer.device.type == "cuda":
+            kinds["launch"] = max(0.0, 2 * kinds["launch"] - sum(kinds.values()))
+        return PredictedStep(kinds)
 
 
 def _token_bound(plan: Plan) -> float | None:
     """The lower bound for one token of a greedy answer: every weight is read once."""
-    if not plan.costs.grows:  # `roofline.py` covers only models with a growing cache
+    if not plan.cache["hypothesis"]:
         return None
-    bound = roofline.decoding(plan.name, plan.config, 1, 1, plan.source_length, plan.target_length)
+    bound = decoding.decoding(plan.name, plan.config, 1, 1, plan.source_length, plan.target_length)
     return bound.seconds(machine.multiply_rate(), machine.bandwidth(bound.step_bytes)) / plan.target_length
 
 

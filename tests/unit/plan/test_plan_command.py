@@ -8,12 +8,8 @@ from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.errors import ConfigError, UsageError
 from regard.families.catalog import MODELS
-from regard.studies.costs.models import COSTS
-from regard.studies.costs.plan import LECTURES, make_plan
-
-
-def test_every_model_of_the_catalogue_has_formulas():
-    assert COSTS.keys() == MODELS.keys()
+from regard.plan.lectures import LECTURES
+from regard.plan.plan import count_parameters, make_plan
 
 
 def test_the_paper_base_model_has_65_million_parameters():
@@ -30,7 +26,7 @@ def test_the_paper_base_model_has_65_million_parameters():
 )  # fmt: skip
 def test_published_models_have_the_parameters_their_authors_count(what, millions):
     # Devlin 2019, Liu 2019, Lan 2020, Sanh 2019; Radford 2019 as released; Touvron 2023; Raffel 2020
-    assert make_plan(what).parameters == pytest.approx(millions * 1e6, rel=0.03)
+    assert count_parameters(what) == pytest.approx(millions * 1e6, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,7 @@ def test_models_of_pictures_have_their_published_size_and_their_words(what, para
 def test_pixels_are_the_tokens_of_a_picture_that_is_read_as_a_text():
     plan = make_plan("fashion-mnist-igpt")
     assert (plan.batch, plan.target_length) == (128, 784)
-    assert {(m.queries, m.keys) for m in plan.costs.matrices} == {(784, 784)}
+    assert {(m.queries, m.keys) for m in plan.measured.matrices} == {(784, 784)}
     assert make_plan("fashion-mnist-igpt", sets=["data.size=14"]).target_length == 196
     assert make_plan("gpt:igpt-small").target_length == 1024  # Chen 2020: 32 x 32
     assert make_plan("gpt:gpt2").target_length == make_plan("tinyshakespeare-gpt").target_length == 32
@@ -64,8 +60,8 @@ def test_windows_are_shown(capsys):
     assert "4 windows, 2 x 49 x 49" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", [f"{name}:{preset}" for name, entry in MODELS.items() for preset in entry.presets])
-def test_every_preset_of_the_catalogue_can_be_planned(what, capsys):
+@pytest.mark.parametrize("what", [f"{name}:{next(iter(entry.presets))}" for name, entry in MODELS.items()])
+def test_every_model_of_the_catalogue_can_be_planned(what, capsys):
     tokens = MODELS[what.partition(":")[0]].config.model_fields.keys() & {"vocab", "source_vocab"}
     sets = ["training.batch=20"] if not tokens else ["tokenizer.size=500", "training.batch_tokens=640"]
     options = ["--source-length", "32", "--target-length", "32", *(word for each in sets for word in ("--set", each))]
@@ -75,18 +71,21 @@ def test_every_preset_of_the_catalogue_can_be_planned(what, capsys):
     assert not tokens or 500 in (planned["config"].get("vocab"), planned["config"].get("target_vocab"))
 
 
-def test_memory_counts_weights_gradients_two_moments_and_what_the_loss_is_made_of():
+def test_memory_counts_weights_gradients_two_moments_and_what_is_alive():
     plan = make_plan("transformer:tiny", batch=2, source_length=5, target_length=6, sets=["training.ema=0.9"])
     weights = 4 * plan.parameters
     words, width, tokens = plan.config.target_vocab, plan.config.width, 2 * 6
-    assert plan.memory == {
+    memory = plan.memory
+    temporary = memory.pop("temporary")
+    assert memory == {
         "weights": weights,
         "gradients": weights,
         "optimizer": 2 * weights,
         "average": weights,
-        "activations": 4 * 2 * plan.costs.total.kept,
-        "logits": 4 * (2 * tokens * words + words * width + 2 * tokens * width),  # few enough to be computed at once
+        "activations": plan.measured.activations,
     }
+    # The loss: logits, log-probabilities, and the gradients of both factors; few enough to be computed at once.
+    assert temporary == pytest.approx(4 * (2 * tokens * words + words * width + 2 * tokens * width), rel=0.05)
 
 
 def test_a_recipe_a_preset_and_a_folder_can_be_planned(tmp_path):
@@ -144,7 +143,7 @@ def test_a_step_can_be_predicted_and_a_cluster_planned(capsys):
     assert run(["plan", "vit:tiny", "--batch", "2", "--time", "--rounds", "1", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["step"]["predicted"] == pytest.approx(sum(planned["kinds"].values()))
-    assert {"product", "attention", "stream", "update", "call"} <= planned["kinds"].keys()
+    assert {"product", "attention", "elementwise", "update", "launch"} <= planned["kinds"].keys()
 
     assert run(["plan", "gpt:gpt2", "--target-length", "1024", "--batch", "8", "--gpus", "1024"]) == 0
     text = capsys.readouterr().out

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from regard.studies.costs.cluster import Cluster, on_cluster
-from regard.studies.costs.plan import make_plan
+from regard.plan.cluster import Cluster, on_cluster
+from regard.plan.plan import make_plan
 
 PLAN = make_plan("gpt:gpt2", batch=4, target_length=1024)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from regard.studies.costs.parts import FLOAT
+from regard.plan.recorder import FLOAT
 
 BUSY = 0.2  # CPU cores used by others; above this a measurement is marked as disturbed
 SIDE = 1024  # of the matrices that are multiplied, and of the rows that are read

@@ -1,4 +1,4 @@
-"""A long training run on many GPUs, from formulas: memory, communication, utilisation, failures and checkpoints.
+"""A long training run on many GPUs, on paper: memory, communication, utilisation, failures and checkpoints.
 
 Weights, gradients and AdamW's moments are float32, products bf16. Replicated (DDP): every GPU holds all of them, and a
 step sums the gradients in a ring. Sharded (FSDP2's `fully_shard`): every GPU holds its share. Weights are gathered in
@@ -24,8 +24,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.studies.costs.parts import FLOAT
-from regard.studies.costs.plan import Plan
+from regard.plan.plan import Plan
+from regard.plan.recorder import FLOAT
 
 HALF = 2  # bytes of a bf16
 DAY = 86400.0
@@ -137,8 +137,7 @@ def _replicated(plan: Plan, cluster: Cluster, state: float, computing: float) ->
 def _sharded(plan: Plan, cluster: Cluster, state: float, computing: float) -> Way:
     """Weights are gathered twice per step. Two layers are whole at a time: the one in use and the one being fetched."""
     sent = (2 * HALF + FLOAT) * plan.parameters * _ring(cluster)
-    layer = max(cost.parameters for cost in plan.costs.parts.values()) / max(1, _depth(plan))
-    memory = {"state": state / cluster.gpus, "bf16 weights": 2 * HALF * layer, **_activations(plan)}
+    memory = {"state": state / cluster.gpus, "bf16 weights": 2 * HALF * plan.measured.layer, **_activations(plan)}
     return _way("sharded (FSDP2)", memory, sent, cluster, computing)
 
 
@@ -149,13 +148,9 @@ def _way(name: str, memory: dict[str, float], sent: float, cluster: Cluster, com
 
 def _activations(plan: Plan) -> dict[str, float]:
     """Activations are bf16; the logits and their gradient are float32, because the loss is."""
-    scored = plan.costs.scored
-    logits = plan.batch * scored.tokens * scored.vocabulary if scored else 0
-    return {"activations": HALF * plan.batch * plan.costs.total.kept, "logits": 2 * FLOAT * logits}
-
-
-def _depth(plan: Plan) -> int:
-    return int(getattr(plan.config, "depth", 0) or getattr(plan.config, "encoder_depth", 1))
+    return {
+        "activations": HALF * plan.measured.activations / FLOAT, "logits": 2 * FLOAT * plan.measured.logits
+    }  # fmt: skip
 
 
 def _ring(cluster: Cluster) -> float:

@@ -1,36 +1,36 @@
-"""The costs of training and running a model, before anything is allocated, and the worked examples of the lectures."""
+"""The costs of training and running a model, before anything is allocated.
+
+Memory is that of a step of our loop in float32 without a compiler. The loop computes the loss while the gradients of
+the previous step still exist, and frees them before the backward pass; with accumulation they are never freed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.tokenizers.pair import TokenizerConfig
-from regard.errors import UsageError, with_article
+from regard.errors import UsageError
 from regard.families.catalog import MODELS
-from regard.families.images.recipe import PixelsRecipe
-from regard.families.trajectories.recipe import ScenesTrainingSection
 from regard.families.translation.recipe import TranslationTrainingSection
-from regard.studies.costs import training_step
-from regard.studies.costs.models import COSTS
-from regard.studies.costs.parts import FLOAT, Cost, Costs, Matrix
+from regard.plan.decoding import cache_bytes
+from regard.plan.measure import Measurement, example_of, measure_step
+from regard.plan.recorder import FLOAT
 from regard.training.initial_model import initial_folder
 from regard.training.recipe.files import changed
 from regard.training.recipe.load import load_recipe
-from regard.training.recipe.sections import (
-    FROM_TOKENIZER,
-    ExampleTrainingSection,
-    ModelSection,
-    TextTrainingSection,
-    TrainingSection,
-)
+from regard.training.recipe.sections import FROM_TOKENIZER, ExampleTrainingSection, ModelSection, TrainingSection
 
 LENGTH = 32  # tokens of a sentence by default
+MOMENTS = 2  # of AdamW, per weight
 
 
 class TextPreset(Config):
@@ -57,39 +57,57 @@ class Plan:
     batch: int
     source_length: int
     target_length: int
-    costs: Costs
+    measured: Measurement
     training: TrainingSection
 
     @property
     def parameters(self) -> int:
-        return self.costs.total.parameters
+        return self.measured.parameters
 
     @property
     def forward_flops(self) -> int:
-        return self.batch * self.costs.total.flops
+        return self.measured.flops
 
     @property
     def training_flops(self) -> int:
-        """Forward and backward; the optimiser's few operations per weight are left out."""
-        return 3 * self.forward_flops
+        """Forward and backward of a batch; the optimiser's few operations per weight are left out."""
+        return self.measured.step_flops
 
     @property
     def memory(self) -> dict[str, int]:
-        """Peak bytes of a training step in float32; `training_step.py` says what is alive at the peak."""
-        return training_step.memory(self.costs, self.batch, self.training)
+        """Peak bytes of a training step by part; they add up to the total. `temporary` are the tensors that are alive
+        at the peak and not kept: logits, gradients of activations, results of operations."""
+        measured, weights, accumulates = self.measured, FLOAT * self.parameters, self.training.accumulate > 1
+        peak = max(measured.forward_peak + weights, measured.backward_peak + accumulates * weights)
+        return {
+            "weights": weights,
+            "gradients": weights,
+            "optimizer": MOMENTS * weights,
+            **({"average": weights} if self.training.ema else {}),
+            "activations": measured.activations,
+            "temporary": max(0, peak - weights - measured.activations),
+        }
 
     @property
     def tokens(self) -> int:
         """The tokens, or images, that a step learns from."""
-        return self.training.accumulate * self.batch * self.costs.tokens
+        lengths = {"source": self.source_length, "target": self.target_length, "examples": 1}
+        return self.training.accumulate * self.batch * lengths[example_of(self.name).learns]
 
     @property
+    def reads(self) -> str:
+        """What a batch consists of, in words."""
+        words = self.config.examples.many if self.config.examples else example_of(self.name).reads
+        return f"{self.batch} {words.format(source=self.source_length, target=self.target_length)}"
+
+    @cached_property
     def cache(self) -> dict[str, int]:
         """The bytes that decoding caches for one sentence: for its source, and for each hypothesis at full length."""
-        return {"sentence": FLOAT * self.costs.sentence_cache, "hypothesis": FLOAT * self.costs.hypothesis_cache}
+        return cache_bytes(self.name, self.config, self.source_length, self.target_length)
 
     def to_json(self) -> dict[str, Any]:
         """Everything above as plain values; memory in bytes, attention for one sentence."""
+        matrices = self.measured.matrices
         return {
             "model": self.name,
             "config": self.config.model_dump(mode="json"),
@@ -99,18 +117,9 @@ class Plan:
             "parameters": self.parameters,
             "flops": {"forward": self.forward_flops, "training": self.training_flops},
             "memory": {**self.memory, "total": sum(self.memory.values())},
-            "parts": {name: self._part(cost) for name, cost in self.costs.parts.items()},
-            "attention": [
-                {**asdict(matrix), "entries": matrix.entries, "bytes": matrix.nbytes} for matrix in self.costs.matrices
-            ],
+            "parts": {name: asdict(part) for name, part in self.measured.parts.items()},
+            "attention": [{**asdict(m), "entries": m.entries, "bytes": m.nbytes} for m in matrices],
             "cache": self.cache,
-        }
-
-    def _part(self, cost: Cost) -> dict[str, int]:
-        return {
-            "parameters": cost.parameters,
-            "flops": self.batch * cost.flops,
-            "activations": FLOAT * self.batch * cost.kept,
         }
 
 
@@ -132,25 +141,20 @@ def make_plan(
     usual_source, usual_target = lengths or (usual_source, tokens)
     source_length = usual_source if source_length is None else source_length
     target_length = usual_target if target_length is None else target_length
-    if name not in COSTS:
-        raise UsageError(f"{what} is {with_article(name)} model; costs are known of {', '.join(COSTS)}")
     if batch is None:
-        batch = _usual_batch(training, max(source_length, target_length))
+        batch = training.rows(max(1, source_length, target_length))
     for option, value in (("batch", batch), ("source length", source_length), ("target length", target_length)):
         if value < 1:
             raise UsageError(f"the {option} is {value}; it must be at least 1")
-    costs = COSTS[name](config, source_length, target_length)
-    return Plan(name, config, batch, source_length, target_length, costs, training)
+    measured = measure_step(name, config, batch, source_length, target_length, training)
+    return Plan(name, config, batch, source_length, target_length, measured, training)
 
 
-def _usual_batch(training: TrainingSection, length: int) -> int:
-    """The number of examples in a batch, or of sentences of this length that its tokens allow."""
-    if isinstance(training, ScenesTrainingSection):  # it counts agents; the length of a scene is their number
-        return max(1, training.batch // length)
-    if isinstance(training, ExampleTrainingSection):
-        return training.batch
-    assert isinstance(training, TextTrainingSection)
-    return max(1, training.batch_tokens // length)
+def count_parameters(what: str) -> int:
+    """The parameters of a recipe, model folder or preset, without planning it."""
+    name, config, *_ = _describe(what, ())
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in MODELS[name].model(config).parameters())
 
 
 class Subject(NamedTuple):
@@ -174,12 +178,11 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
         config, training = _of_preset(what, model, preset, sets)
         return Subject(model, config, training, _usual_tokens(config))
     recipe = load_recipe(what, sets)
-    tokens = recipe.data.size**2 if isinstance(recipe, PixelsRecipe) else LENGTH
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
-        return Subject(name, config, recipe.training, tokens, recipe.lengths)
+        return Subject(name, config, recipe.training, LENGTH, recipe.lengths)
     config = _config(recipe.model, recipe.vocabulary)
-    return Subject(recipe.model.name, config, recipe.training, tokens, recipe.lengths)
+    return Subject(recipe.model.name, config, recipe.training, LENGTH, recipe.lengths)
 
 
 def _usual_tokens(config: Config) -> int:
@@ -203,48 +206,3 @@ def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple
 
 def _config(section: ModelSection, vocabulary: int) -> Config:
     return section.config(source_vocab=vocabulary, target_vocab=vocabulary, pad=0)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A worked example of the lectures: attention over a grid of tokens, in every head of every layer."""
-
-    what: str
-    formula: str
-    matrix: Matrix
-    layers: int = 1
-    windows: int = 1
-
-    @property
-    def entries(self) -> int:
-        """The entries of one head in one layer."""
-        return self.windows * self.matrix.queries * self.matrix.keys
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of one head in one layer, in float32."""
-        return FLOAT * self.entries
-
-    @property
-    def total_bytes(self) -> int:
-        return self.layers * self.matrix.heads * self.nbytes
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "what": self.what, "formula": self.formula, "entries": self.entries, "bytes": self.nbytes,
-            "layers": self.layers, "heads": self.matrix.heads, "total_bytes": self.total_bytes,
-        }  # fmt: skip
-
-
-def _square(side: int, heads: int = 1) -> Matrix:
-    """Every token of a square grid attends to every other."""
-    return Matrix(f"{side}x{side} grid", heads, side**2, side**2)
-
-
-LECTURES = (
-    Figure("Transformer on pixels (iGPT): image of 128 x 128", "R = 128: R^4", _square(128, heads=16), layers=48),
-    Figure("ViT: 224 x 224 image, 14 x 14 patches of 16 pixels", "R = 224/16: R^4", _square(14, heads=16), layers=48),
-    Figure("ViT: 224 x 224 image, 16 x 16 patches of 14 pixels", "R = 224/14: R^4", _square(16, heads=16), layers=48),
-    Figure("Swin's first stage, 56 x 56 tokens, if all looked at all", "H = W = 56: H^2 W^2", _square(56)),
-    Figure("Swin's first stage in windows of 7 x 7", "M = 7: M^2 H W", _square(7), windows=(56 // 7) ** 2),
-)
