@@ -48,7 +48,7 @@ def open_examples(
     """The names of the classes and the annotated images of a path, or of the built-in scenes.
 
     `size`, `part`, `count` and `seed` are of the scenes that are drawn; files are always read whole. `names` are the
-    classes that must occur, if known; for `images` and `skipped` see `open_regions` and `RegionFiles.examples`.
+    classes, if they are known already. For `images` and `skipped` see `open_regions` and `RegionFiles.examples`.
     """
     if path != SCENES:
         files = open_regions(path, images, names)
