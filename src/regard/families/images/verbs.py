@@ -48,7 +48,7 @@ class Segment(ImageVerb):
         """The masks, written as they come."""
         from regard.data.images.reading import mask_png
 
-        found = list[tuple[Path, Segmented]]()
+        found: list[tuple[Path, Segmented]] = []
         for name, segmented in zip(inputs, self.pipeline.segment(self.files.sources(inputs)), strict=True):
             place = self.output if self.single else free_name(self.output, name, ".png", self.taken)
             write_whole(place, mask_png(segmented.mask))
