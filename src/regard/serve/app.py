@@ -11,9 +11,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from regard.families.catalog import family_script, page_scripts
+from regard.serve.http.errors import NotFoundError
 from regard.serve.http.guard import Guard, Metrics
 from regard.serve.http.keys import ApiKeys
 from regard.serve.http.responses import handle_errors
@@ -38,6 +40,7 @@ from regard.serve.routes.workbench import workbench_router
 from regard.serve.settings import ServeSettings
 
 LENS = Path(__file__).with_name("lens")
+FRESH = {"cache-control": "no-cache"}  # browsers revalidate, so that an upgrade never mixes old modules with new ones
 SHARED = Path(str(resources.files("regard.look"))) / "web"  # modules that the lens shares with offline pages
 
 
@@ -86,8 +89,17 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", include_in_schema=False)
-    def page() -> FileResponse:
-        return FileResponse(LENS / "index.html", headers={"cache-control": "no-cache"})
+    def page() -> HTMLResponse:
+        scripts = "\n".join(f'<script type="module" src="/lens/{address}"></script>' for address in page_scripts())
+        whole = (LENS / "index.html").read_text(encoding="utf-8").replace("<!-- families -->", scripts)
+        return HTMLResponse(whole, headers=FRESH)
+
+    @app.get("/lens/family/{name}/{file}", include_in_schema=False)
+    def script(name: str, file: str) -> Response:
+        try:
+            return Response(family_script(name, file).read_bytes(), media_type="text/javascript", headers=FRESH)
+        except KeyError:
+            raise NotFoundError(f"there is no script {name}/{file}") from None
 
     app.mount("/lens/look", FreshFiles(directory=SHARED), name="shared")
     app.mount("/lens", FreshFiles(directory=LENS), name="lens")
@@ -95,9 +107,9 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
 
 
 class FreshFiles(StaticFiles):
-    """Static files that browsers revalidate each time, so that an upgrade never mixes old modules with new ones."""
+    """Static files that browsers revalidate each time."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)
-        response.headers["cache-control"] = "no-cache"
+        response.headers.update(FRESH)
         return response

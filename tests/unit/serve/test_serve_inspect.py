@@ -67,7 +67,7 @@ def test_heads_are_switched_off_for_one_answer_alone(server, make_classifier, pi
 
 
 def test_examples_are_pictures_that_can_be_sent_back(server):
-    first, *others = server.client.get("/api/inspect/examples").json()
+    first, *others = server.client.get("/api/inspect/examples?model=resnet").json()
     assert len(others) == 5 and first["caption"].startswith("a ")
     told = sent(server, base64.b64decode(first["data"])).json()
     with Image.open(io.BytesIO(base64.b64decode(told["report"]["picture"].partition(",")[2]))) as shown:
@@ -117,7 +117,7 @@ def test_the_models_page_tells_what_a_picture_costs(server):
 
 def test_a_house_is_walked_through(start_server, make_navigator):
     server = start_server([make_navigator("vlnbert")])
-    example = server.client.get("/api/inspect/houses").json()[0]
+    example = server.client.get("/api/inspect/examples?model=vlnbert").json()[0]
     graph = json.dumps(example["graph"]).encode()
     options = {"start": example["start"], "heading": str(example["heading"])}
 

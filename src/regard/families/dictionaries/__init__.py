@@ -25,5 +25,6 @@ FAMILY = Family(
             evaluate="evaluate.evaluate_dictionary",
         ),
     },
+    page="page.js",
     verbs={"features": "verbs.features"},
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.families.dictionaries.pipeline import Context, Feature, FeatureDictionary
 from regard.look.bundle import bundle
-from regard.look.page import fill_page, read_web
+from regard.look.page import fill_page, read_module, read_web
 
 
 def render_features(report: dict[str, Any]) -> str:
@@ -21,7 +21,7 @@ def render_features(report: dict[str, Any]) -> str:
 
 @cache
 def _script() -> str:
-    return bundle(["feature_page.js"], read_web)
+    return bundle(["family/dictionaries/feature_page.js"], read_module)
 
 
 WORDS = 4  # that stand for a feature without a name

@@ -31,6 +31,7 @@ FAMILY = Family(
             view="view.inspect_classifier",
             evaluate="evaluate.evaluate_images",
             reader="reader.ImageReader",
+            examples="examples.examples",
         ),
         "image_segmenter": PipelineEntry(
             "pipeline.ImageSegmenter",
@@ -56,5 +57,6 @@ FAMILY = Family(
             not_served="makes images, which the server does not; use `regard generate`",
         ),
     },
+    page="page.js",
     verbs={"segment": "verbs.segment"},
 )

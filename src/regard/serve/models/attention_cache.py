@@ -20,7 +20,7 @@ from regard.look.inspection import WORDS, Layer
 from regard.look.interventions import models_of, without_heads
 from regard.look.logit_lens import LogitLens, Unembeds
 from regard.look.neurons import Neurons, neurons
-from regard.look.page import page_data, quantise
+from regard.look.page import page_data, quantise, view_module
 from regard.look.predictions import TokenPrediction
 from regard.look.report import AttentionReport
 from regard.look.text import TextInspection, inspect_text
@@ -178,7 +178,7 @@ class FileRecording(Recording):
 
     def __init__(self, report: AttentionReport, layers: Sequence[str]) -> None:
         super().__init__()
-        self.description = page_data(report)
+        self.description = page_data(report) | {"module": view_module(report.view)}
         for panel in self.description["panels"]:
             fitting = (layer for layer in layers if f"{panel['name']}.".startswith((f"{layer}.", f"{layer} ")))
             panel["layer"] = max(fitting, key=len, default="")

@@ -1,16 +1,12 @@
 """Models that read files, for the page: their answers, and the attention of each of their layers.
 
-One route serves every modality: the adapter of the model's pipeline (`look/adapters/catalog.py`) makes the report and
-the answer.
+One route serves every modality: the view of the model's pipeline makes the report and the answer.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -18,16 +14,10 @@ from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel, ConfigDict
 
 from regard.attention.record import attention_names
-from regard.data.images.reading import png, read_image
-from regard.data.synthetic.shapes import scenes
+from regard.data.images.reading import read_image
 from regard.errors import UsageError
-from regard.families.contract import IMAGE, TEXT
-from regard.families.folding.data import built_in_chain
-from regard.families.folding.structures import pdb_text
-from regard.families.navigation.synthetic import built_in_houses, built_in_routes
-from regard.families.speech.data import wav_bytes
-from regard.families.speech.manifest import utterances
-from regard.families.trajectories.data import built_in_walkers
+from regard.families.catalog import PIPELINES
+from regard.families.contract import IMAGE, TEXT, PipelineEntry
 from regard.look.given import GivenInput, inspect_input
 from regard.look.interventions import models_of, without_heads
 from regard.serve.http.errors import NotFoundError
@@ -40,11 +30,6 @@ from regard.serve.routes.attention import MAX_HEADS
 from regard.serve.routes.libretranslate import ERRORS
 
 MAX_WEIGHTS = 64 * 2**20  # of one input
-EXAMPLES, EXAMPLE_SIDE = 6, 256
-EXAMPLE_CHAINS, CHAIN_LENGTH = 3, (28, 48)
-EXAMPLE_HOUSES, EXAMPLE_SEED = 3, 7  # houses that no recipe trains on
-EXAMPLE_WALKERS, EXAMPLE_TIME = 3, 24  # scenes that no recipe trains on, and the step to forecast from
-EXAMPLE_SOUNDS, EXAMPLE_RATE = 4, 16_000
 
 
 class LayerRequest(BaseModel):
@@ -66,46 +51,6 @@ class NeuronsRequest(BaseModel):
     head: int
     query: int
     key: int
-
-
-class Example(BaseModel):
-    """A built-in image to try a model with: its PNG in base64, and a caption."""
-
-    caption: str
-    data: str
-
-
-class SoundExample(BaseModel):
-    """A built-in recording to try a model with: its WAV file in base64, and what is said."""
-
-    caption: str
-    data: str
-
-
-class HouseExample(BaseModel):
-    """A built-in house to try a model with: its connectivity file, and a route through it in words."""
-
-    name: str
-    graph: list[dict[str, Any]]
-    start: str
-    heading: float  # in degrees
-    instruction: str
-
-
-class ChainExample(BaseModel):
-    """A generated chain to try a model with: its sequence, and its structure as a PDB file."""
-
-    name: str
-    sequence: str
-    structure: str
-
-
-class SceneExample(BaseModel):
-    """A built-in scene to try a model with: its tracks as CSV, and the frame to forecast from."""
-
-    name: str
-    tracks: str
-    frame: float
 
 
 def inspect_router(service: TranslationService, attention_cache: AttentionCache) -> APIRouter:
@@ -140,24 +85,9 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
         return await wait_for_result(request, service.engine.run(compute), seconds=seconds)
 
     @router.get("/inspect/examples")
-    async def examples() -> list[Example]:
-        return _examples()
-
-    @router.get("/inspect/sounds")
-    async def sounds() -> list[SoundExample]:
-        return _sounds()
-
-    @router.get("/inspect/houses")
-    async def houses() -> list[HouseExample]:
-        return _houses()
-
-    @router.get("/inspect/chains")
-    async def chains() -> list[ChainExample]:
-        return _chains()
-
-    @router.get("/inspect/scenes")
-    async def walkers() -> list[SceneExample]:
-        return _walkers()
+    async def examples(model: str = "") -> list[dict[str, Any]]:
+        """Built-in inputs to try a model with."""
+        return _examples(service.registry.find(model).pipeline)
 
     @router.post("/inspect/layer")
     async def layer(asked: LayerRequest) -> dict[str, Any]:
@@ -181,44 +111,11 @@ def inspect_router(service: TranslationService, attention_cache: AttentionCache)
     return router
 
 
-@cache
-def _examples() -> list[Example]:
-    drawn = scenes(part="test", count=EXAMPLES, seed=1, size=EXAMPLE_SIDE)
-    return [Example(caption=each.caption, data=base64.b64encode(png(each.pixels)).decode()) for each in drawn]
-
-
-@cache
-def _sounds() -> list[SoundExample]:
-    drawn = utterances(part="test", count=EXAMPLE_SOUNDS, seed=EXAMPLE_SEED, digits=(2, 4), rate=EXAMPLE_RATE)
-    return [
-        SoundExample(caption=each.text, data=base64.b64encode(wav_bytes(each.samples, EXAMPLE_RATE)).decode())
-        for each in drawn
-    ]
-
-
-@cache
-def _houses() -> list[HouseExample]:
-    found = []
-    for house in built_in_houses(EXAMPLE_SEED, EXAMPLE_HOUSES):
-        route = next(built_in_routes(house, EXAMPLE_SEED, 1))
-        example = HouseExample(
-            name=house.scan, graph=house.to_json(), start=house.viewpoints[route.path[0]],
-            heading=round(math.degrees(route.heading), 1), instruction=route.instructions[0],
-        )  # fmt: skip
-        found.append(example)
-    return found
-
-
-@cache
-def _chains() -> list[ChainExample]:
-    drawn = [built_in_chain(EXAMPLE_SEED, number, CHAIN_LENGTH) for number in range(EXAMPLE_CHAINS)]
-    return [ChainExample(name=each.name, sequence=each.sequence, structure=pdb_text(each)) for each in drawn]
-
-
-@cache
-def _walkers() -> list[SceneExample]:
-    drawn = [built_in_walkers(EXAMPLE_SEED, number) for number in range(EXAMPLE_WALKERS)]
-    return [SceneExample(name=each.name, tracks=each.to_csv(), frame=each.frame(EXAMPLE_TIME)) for each in drawn]
+def _examples(pipeline: PipelineEntry) -> list[dict[str, Any]]:
+    """The examples of a pipeline or, if it brings none, of the first that reads the same kind of input."""
+    fitting = (each for each in (pipeline, *PIPELINES.values()) if each.input == pipeline.input and each.examples)
+    owner = next(fitting, None)
+    return owner.load(owner.examples)() if owner else []
 
 
 def _options(text: str) -> dict[str, str]:
