@@ -113,7 +113,7 @@ def _script(view: str) -> str:
 
 def view_module(view: str) -> str:
     """The address of the script of a view below `/lens/`; some are a family's."""
-    return VIEWS[view] if view in VIEWS else f"look/axes/{view}.js"
+    return VIEWS.get(view, f"look/axes/{view}.js")
 
 
 def read_module(address: str) -> str:

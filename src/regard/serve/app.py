@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from regard.families.catalog import family_script, page_scripts
+from regard.serve.http.access import ApiKeys
 from regard.serve.http.errors import NotFoundError
 from regard.serve.http.guard import Guard, Metrics
-from regard.serve.http.keys import ApiKeys
 from regard.serve.http.responses import handle_errors
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
@@ -26,13 +26,10 @@ from regard.serve.models.batching import Engine
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.attention import attention_router
-from regard.serve.routes.documents import documents_router
 from regard.serve.routes.features import features_router
-from regard.serve.routes.inspect import inspect_router
 from regard.serve.routes.libretranslate import libre_router
 from regard.serve.routes.models import models_router
 from regard.serve.routes.openai import openai_router
-from regard.serve.routes.openai_audio import audio_router
 from regard.serve.routes.reference import reference_router
 from regard.serve.routes.training import training_router
 from regard.serve.routes.translate import translate_router
@@ -49,7 +46,6 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     metrics = Metrics()
     engine = Engine(registry, queue_limit=settings.queue, batch_size=settings.batch, on_batch=metrics.record_batch)
     service, temp_folder = TranslationService(registry, engine, settings), ServerTempFolder()
-    attention_cache = AttentionCache()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -66,14 +62,11 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     handle_errors(app)
     app.include_router(libre_router(service, ApiKeys(settings.api_keys), jobs.runs, temp_folder))
     app.include_router(openai_router(service))
-    app.include_router(audio_router(service))
     app.include_router(models_router(service))
-    app.include_router(translate_router(service))
-    app.include_router(attention_router(service, attention_cache))
-    app.include_router(inspect_router(service, attention_cache))
+    app.include_router(translate_router(service, temp_folder))
+    app.include_router(attention_router(service, AttentionCache()))
     app.include_router(features_router(service))
     app.include_router(workbench_router())
-    app.include_router(documents_router(service, temp_folder))
     app.include_router(training_router(jobs, registry, temp_folder, settings))
 
     app.include_router(reference_router(app))

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.families.language.view import inspect_translation
+from regard.families.translation.view import inspect_translation
 from regard.look.given import GivenInput, inspect_input
 from regard.look.page import render_page
 

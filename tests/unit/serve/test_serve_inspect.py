@@ -18,7 +18,7 @@ from regard.look.interventions import without_heads
 from regard.look.page import quantise
 from regard.serve.models import attention_cache
 from regard.serve.models.registry import ModelRegistry
-from regard.serve.routes import inspect
+from regard.serve.routes import attention
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
         answer = sent(server, content, model)
         assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
     assert server.client.post("/api/inspect/layer", json={"id": "x", "layer": 0}).status_code == 404
-    monkeypatch.setattr(inspect, "MAX_WEIGHTS", 10)
+    monkeypatch.setattr(attention, "MAX_WEIGHTS", 10)
     assert "draw it with `regard look`" in sent(server, picture).json()["error"]
     answer = server.client.post("/v1/completions", json={"model": "vit", "prompt": "hello"})
     assert "reads no texts" in answer.json()["error"]["message"]

@@ -10,9 +10,9 @@ from fastapi import APIRouter
 
 from regard.documents.translate import SUFFIXES
 from regard.look.forced_pass import kind_of
+from regard.serve.http.responses import keyed_router
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
-from regard.serve.routes.libretranslate import ERRORS
 from regard.studies.costs.models import COSTS
 from regard.studies.costs.plan import make_plan
 from regard.studies.costs.units import byte_size, scaled
@@ -22,7 +22,7 @@ EXAMPLES = 3  # sentences to try a model with
 
 
 def models_router(service: TranslationService) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    router = keyed_router("/api")
 
     @router.get("/models")
     def models() -> dict[str, Any]:
