@@ -182,7 +182,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     assert jobs.use("mine").model == "mine"
     learnt = registry.translator("mine").translate("we eat bread")
     verify(registry.find("mine").folder)
-    assert TrainingJobs(jobs.runs).run_folders.models() == {"mine": jobs.runs / "mine" / "model"}  # also after a restart
+    assert TrainingJobs(jobs.runs).run_folders.models() == {"mine": jobs.runs / "mine" / "model"}  # after a restart
     assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in registry.infos()] == ["yours"]
     assert registry.translator("yours").translate("we eat bread") == learnt
 
