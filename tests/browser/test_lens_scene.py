@@ -58,7 +58,7 @@ def test_a_built_in_scene_is_forecast_and_pointed_at(open_lens, start_server, ma
         expect(view).to_have_attribute("data-state", "done")
         name = page.locator("#scene-examples button").first.inner_text()
         frame = float(page.locator("#scene-at").input_value())
-        tracks = next(each for each in server.client.get("/api/inspect/scenes").json() if each["name"] == name)
+        tracks = next(each for each in server.client.get("/api/inspect/examples").json() if each["name"] == name)
         (page_answer,) = forecaster.forecast(tracks["tracks"].encode(), at=frame)
         check(view, forecaster, page_answer)
         page.fill("#scene-at", "-10")

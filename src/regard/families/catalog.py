@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from regard.families.contract import Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import OURS, Family, ModelEntry, PipelineEntry, TaskEntry
 
 E = TypeVar("E")
 GROUP = "regard.families"  # of entry points
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     tasks: str = ""
     pipelines: str = ""
     verbs: str = ""
-    figures: str = ""
+    views: str = ""  # of reports: each has a figure and a script
 
 
 FAMILIES: dict[str, Row] = {
@@ -71,9 +71,9 @@ def installed() -> tuple[Family, ...]:
 class Names(Mapping[str, E], Generic[E]):
     """What all families bring of one part, by name. A name of ours imports the one family that it belongs to."""
 
-    def __init__(self, part: str) -> None:
+    def __init__(self, part: str, column: str = "") -> None:
         self.part = part
-        self._owners = {name: owner for owner, row in FAMILIES.items() for name in getattr(row, part).split()}
+        self._owners = {name: own for own, row in FAMILIES.items() for name in getattr(row, column or part).split()}
 
     def __getitem__(self, name: str) -> E:
         families = (family(self._owners[name]),) if name in self._owners else installed()
@@ -99,7 +99,8 @@ MODELS: Names[ModelEntry] = Names("models")
 TASKS: Names[TaskEntry] = Names("tasks")
 PIPELINES: Names[PipelineEntry] = Names("pipelines")
 VERBS: Names[str] = Names("verbs")  # "package.module.function"
-FIGURES: Names[str] = Names("figures")  # likewise
+FIGURES: Names[str] = Names("figures", "views")  # likewise
+VIEWS: Names[str] = Names("views")  # "family/NAME/FILE.js"
 
 
 def imported(path: str) -> Any:
@@ -116,6 +117,20 @@ def models_for(task: str) -> tuple[str, ...]:
 def models_run_by(pipeline: str) -> tuple[str, ...]:
     """The names of the models that a pipeline runs."""
     return tuple(name for name, entry in MODELS.items() if entry.pipeline == pipeline)
+
+
+def page_scripts() -> list[str]:
+    """What families add to the page of the server, as "family/NAME/FILE.js"."""
+    return [each.page for each in (*map(family, FAMILIES), *installed()) if each.page]
+
+
+def family_script(name: str, file: str) -> Traversable:
+    """A JavaScript file of a family, by the name of its row or by its package; KeyError if there is none."""
+    packages = {row: f"{OURS}{row}" for row in FAMILIES} | {other.package: other.package for other in installed()}
+    script = resources.files(packages[name]) / file
+    if not (file.endswith(".js") and file[:-3].isidentifier() and script.is_file()):
+        raise KeyError(file)
+    return script
 
 
 def recipe_folders() -> list[Traversable]:

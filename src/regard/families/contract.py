@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TEXT, IMAGE, HOUSE, AUDIO, PROTEIN, SCENE = "text", "image", "house", "audio", "protein", "scene"  # inputs of pipelines
 FEATURES = "features"  # a dictionary reads another model, whatever that reads
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
+OURS = "regard.families."  # packages of the families of the catalog
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
 
 
@@ -115,7 +116,7 @@ class PipelineEntry(Entry):
     evaluation: str = ""  # in its place, a dataclass with options of `regard evaluate` of its own: an `OwnEvaluation`
     default_model: str = ""  # () -> the folder of the model that is used where none is named
     reader: str = ""  # pipeline -> Reader, for dictionaries of features
-    examples: str = ""  # () -> inputs that the page offers
+    examples: str = ""  # () -> built-in inputs that the page offers, as dictionaries of JSON values
 
     def load_class(self) -> Any:
         """Import the class."""
@@ -131,6 +132,8 @@ class Family:
     tasks: Mapping[str, TaskEntry] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineEntry] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)  # draws a view of a report: (report, points) -> Figure
+    views: Mapping[str, str] = field(default_factory=dict)  # JavaScript that shows a view of a report: a file
+    page: str = ""  # JavaScript of the server's page, a file: a tab, how answers are shown
     verbs: Mapping[str, str] = field(default_factory=dict)  # declared with regard.verbs.verb; or functions, typer apps
 
     def __post_init__(self) -> None:
@@ -140,6 +143,12 @@ class Family:
         for part in ("figures", "verbs"):
             paths = {name: f"{self.package}.{path}" for name, path in getattr(self, part).items()}
             object.__setattr__(self, part, paths)
+        object.__setattr__(self, "views", {name: self._module(file) for name, file in self.views.items()})
+        object.__setattr__(self, "page", self.page and self._module(self.page))
+
+    def _module(self, file: str) -> str:
+        """The address of a JavaScript file below `/lens/`, by which the offline page finds it too."""
+        return f"family/{self.package.removeprefix(OURS)}/{file}"
 
 
 @dataclass(frozen=True)

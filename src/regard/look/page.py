@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from regard.families.catalog import VIEWS, family_script
 from regard.look.bundle import bundle
 from regard.look.neurons import LayerNeurons
 from regard.look.panels import Tokens, axis_from_json
@@ -107,7 +108,18 @@ def page_data(report: AttentionReport) -> dict[str, Any]:
 @cache
 def _script(view: str) -> str:
     """The script of pages with this view."""
-    return bundle([f"axes/{view}.js", "page.js"], read_web)
+    return bundle([view_module(view), "look/page.js"], read_module)
+
+
+def view_module(view: str) -> str:
+    """The address of the script of a view below `/lens/`; some are a family's."""
+    return VIEWS.get(view, f"look/axes/{view}.js")
+
+
+def read_module(address: str) -> str:
+    """A script by its address below `/lens/`: look/FILE.js, or family/NAME/FILE.js."""
+    place, _, name = address.partition("/")
+    return family_script(*name.split("/")).read_text(encoding="utf-8") if place == "family" else read_web(name)
 
 
 def read_web(name: str) -> str:

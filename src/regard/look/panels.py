@@ -5,9 +5,9 @@ shows attention (the figures, the offline page, the lens, the JSON form) works o
 and for their JSON form, so a new modality needs no change here beyond its axis. To add one:
 
 1. Write a subclass of `Axis` and list it in `AXES`.
-2. Write `web/axes/VIEW.js` if a labelled matrix is not the right view of it (see `web/axes/grid.js`), and a
-   figure, listed in `FIGURES` of `look/save.py`, if the same holds for PNG and SVG files.
-3. Write an adapter in `look/adapters/` that turns recorded weights into panels.
+2. If a labelled matrix is not the right view of it, write a script that registers a view (see `web/axes/grid.js`) and,
+   for PNG and SVG files, a figure. The family names them in `views` and `figures`.
+3. Write the family's function that turns recorded weights into panels, named in `view` of its pipeline.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Axis(ABC):
     """
 
     kind: ClassVar[str]
-    view: ClassVar[str] = "tokens"  # the module in web/axes/ that shows it; that of tokens is a labelled matrix
+    view: ClassVar[str] = "tokens"  # what shows it; that of tokens is a labelled matrix
 
     @abstractmethod
     def __len__(self) -> int:

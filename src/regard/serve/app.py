@@ -11,11 +11,13 @@ from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from regard.families.catalog import family_script, page_scripts
+from regard.serve.http.access import ApiKeys
+from regard.serve.http.errors import NotFoundError
 from regard.serve.http.guard import Guard, Metrics
-from regard.serve.http.keys import ApiKeys
 from regard.serve.http.responses import handle_errors
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
@@ -24,13 +26,10 @@ from regard.serve.models.batching import Engine
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.attention import attention_router
-from regard.serve.routes.documents import documents_router
 from regard.serve.routes.features import features_router
-from regard.serve.routes.inspect import inspect_router
 from regard.serve.routes.libretranslate import libre_router
 from regard.serve.routes.models import models_router
 from regard.serve.routes.openai import openai_router
-from regard.serve.routes.openai_audio import audio_router
 from regard.serve.routes.reference import reference_router
 from regard.serve.routes.training import training_router
 from regard.serve.routes.translate import translate_router
@@ -38,6 +37,7 @@ from regard.serve.routes.workbench import workbench_router
 from regard.serve.settings import ServeSettings
 
 LENS = Path(__file__).with_name("lens")
+FRESH = {"cache-control": "no-cache"}  # browsers revalidate, so that an upgrade never mixes old modules with new ones
 SHARED = Path(str(resources.files("regard.look"))) / "web"  # modules that the lens shares with offline pages
 
 
@@ -46,7 +46,6 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     metrics = Metrics()
     engine = Engine(registry, queue_limit=settings.queue, batch_size=settings.batch, on_batch=metrics.record_batch)
     service, temp_folder = TranslationService(registry, engine, settings), ServerTempFolder()
-    attention_cache = AttentionCache()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -63,14 +62,11 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     handle_errors(app)
     app.include_router(libre_router(service, ApiKeys(settings.api_keys), jobs.runs, temp_folder))
     app.include_router(openai_router(service))
-    app.include_router(audio_router(service))
     app.include_router(models_router(service))
-    app.include_router(translate_router(service))
-    app.include_router(attention_router(service, attention_cache))
-    app.include_router(inspect_router(service, attention_cache))
+    app.include_router(translate_router(service, temp_folder))
+    app.include_router(attention_router(service, AttentionCache()))
     app.include_router(features_router(service))
     app.include_router(workbench_router())
-    app.include_router(documents_router(service, temp_folder))
     app.include_router(training_router(jobs, registry, temp_folder, settings))
 
     app.include_router(reference_router(app))
@@ -86,8 +82,17 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", include_in_schema=False)
-    def page() -> FileResponse:
-        return FileResponse(LENS / "index.html", headers={"cache-control": "no-cache"})
+    def page() -> HTMLResponse:
+        scripts = "\n".join(f'<script type="module" src="/lens/{address}"></script>' for address in page_scripts())
+        whole = (LENS / "index.html").read_text(encoding="utf-8").replace("<!-- families -->", scripts)
+        return HTMLResponse(whole, headers=FRESH)
+
+    @app.get("/lens/family/{name}/{file}", include_in_schema=False)
+    def script(name: str, file: str) -> Response:
+        try:
+            return Response(family_script(name, file).read_bytes(), media_type="text/javascript", headers=FRESH)
+        except KeyError:
+            raise NotFoundError(f"there is no script {name}/{file}") from None
 
     app.mount("/lens/look", FreshFiles(directory=SHARED), name="shared")
     app.mount("/lens", FreshFiles(directory=LENS), name="lens")
@@ -95,9 +100,9 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
 
 
 class FreshFiles(StaticFiles):
-    """Static files that browsers revalidate each time, so that an upgrade never mixes old modules with new ones."""
+    """Static files that browsers revalidate each time."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)
-        response.headers["cache-control"] = "no-cache"
+        response.headers.update(FRESH)
         return response

@@ -36,7 +36,7 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     if not models and is_sealed(demo_folder()):
         registry.add(demo_folder())
     ids: dict[str, str] = {}
-    for name, folder in jobs.models().items():
+    for name, folder in jobs.run_folders.models().items():
         try:
             ids[name] = registry.add(folder, name)
         except RegardError as error:  # one damaged run must not prevent the server from starting

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from regard.families import catalog
+from regard.families.contract import Family
 from regard.look.bundle import bundle
-from regard.look.page import render_page
+from regard.look.page import read_module, render_page, view_module
 from regard.look.panels import AXES
 from regard.look.report import AttentionReport
 
@@ -31,10 +33,29 @@ def test_joined_modules_do_what_the_modules_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", AXES)
 def test_every_axis_has_a_module(kind: str) -> None:
-    web = Path(__file__).parents[3] / "src/regard/look/web"
     view = AXES[kind].view
-    assert f'registerView("{view}"' in (web / "axes" / f"{view}.js").read_text(encoding="utf-8")
-    assert "import {" not in render_page(AttentionReport("", "m"))
+    assert f'registerView("{view}"' in read_module(view_module(view))
+    page = render_page(AttentionReport("", "m", shown_as=view))
+    assert "import {" not in page and f'registerView("{view}"' in page
+
+
+def test_a_family_of_another_package_brings_its_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "their_family"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "ring.js").write_text(
+        'import { registerView } from "../../look/offline.js";\nregisterView("ring", {});\n'
+    )
+    (package / "page.js").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    theirs = Family("their_family", views={"ring": "ring.js"}, page="page.js")
+    monkeypatch.setattr(catalog, "installed", lambda: (theirs,))
+    assert view_module("ring") == "family/their_family/ring.js"
+    assert 'registerView("ring"' in render_page(AttentionReport("", "m", shown_as="ring"))
+    assert catalog.page_scripts()[-1] == "family/their_family/page.js"
+    for name, file in (("their_family", "../ring.js"), ("their_family", "__init__.py"), ("nobody", "ring.js")):
+        with pytest.raises(KeyError):
+            catalog.family_script(name, file)
 
 
 def test_no_module_is_there_twice() -> None:

@@ -10,8 +10,7 @@ import pytest
 from regard.errors import ConfigError, DataError, UsageError
 from regard.search.settings import SearchSettings
 from regard.serve.http.errors import BusyError, NotFoundError
-from regard.serve.models.asked_settings import AskedSettings
-from regard.serve.models.batching import Engine
+from regard.serve.models.batching import AskedSettings, Engine
 from regard.serve.models.registry import ModelLoadError, ModelRegistry
 
 

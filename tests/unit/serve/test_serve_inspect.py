@@ -18,7 +18,7 @@ from regard.look.interventions import without_heads
 from regard.look.page import quantise
 from regard.serve.models import attention_cache
 from regard.serve.models.registry import ModelRegistry
-from regard.serve.routes import inspect
+from regard.serve.routes import attention
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_heads_are_switched_off_for_one_answer_alone(server, make_classifier, pi
 
 
 def test_examples_are_pictures_that_can_be_sent_back(server):
-    first, *others = server.client.get("/api/inspect/examples").json()
+    first, *others = server.client.get("/api/inspect/examples?model=resnet").json()
     assert len(others) == 5 and first["caption"].startswith("a ")
     told = sent(server, base64.b64decode(first["data"])).json()
     with Image.open(io.BytesIO(base64.b64decode(told["report"]["picture"].partition(",")[2]))) as shown:
@@ -89,7 +89,7 @@ def test_refusals_are_words(server, picture, monkeypatch, translator_folder):
         answer = sent(server, content, model)
         assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
     assert server.client.post("/api/inspect/layer", json={"id": "x", "layer": 0}).status_code == 404
-    monkeypatch.setattr(inspect, "MAX_WEIGHTS", 10)
+    monkeypatch.setattr(attention, "MAX_WEIGHTS", 10)
     assert "draw it with `regard look`" in sent(server, picture).json()["error"]
     answer = server.client.post("/v1/completions", json={"model": "vit", "prompt": "hello"})
     assert "reads no texts" in answer.json()["error"]["message"]
@@ -117,7 +117,7 @@ def test_the_models_page_tells_what_a_picture_costs(server):
 
 def test_a_house_is_walked_through(start_server, make_navigator):
     server = start_server([make_navigator("vlnbert")])
-    example = server.client.get("/api/inspect/houses").json()[0]
+    example = server.client.get("/api/inspect/examples?model=vlnbert").json()[0]
     graph = json.dumps(example["graph"]).encode()
     options = {"start": example["start"], "heading": str(example["heading"])}
 

@@ -19,10 +19,9 @@ from regard.checkpoints import load_model, verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
 from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
-from regard.serve.jobs.progress import Job, JobRecord, read_job
 from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
-from regard.serve.jobs.runs import stream_zip
+from regard.serve.jobs.runs import Job, JobRecord, read_job, stream_zip
 from regard.serve.models.registry import ModelRegistry
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe
@@ -114,7 +113,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
         jobs.resume()
     jobs.stop()
     stopped = wait_for(jobs, ended)
-    assert stopped.state == "stopped" and not jobs.models()
+    assert stopped.state == "stopped" and not jobs.run_folders.models()
     with pytest.raises(ConflictError, match="no training is running"):
         jobs.stop()
 
@@ -126,7 +125,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     assert job.loss[0][0] == 1 and job.loss[-1][0] == 40  # the log before the stop is kept
     assert job.loss[-1][1] < job.loss[0][1]
     assert len(job.samples) >= 5 and {sample.step for sample in job.samples} == {40}
-    assert told == list(jobs.models().values()) == [runs / "mine"]
+    assert told == list(jobs.run_folders.models().values()) == [runs / "mine"]
     verify(runs / "mine")
     for name in ("recipe.toml", "README.md", "metrics.jsonl"):
         assert str(tmp_path) not in (runs / "mine" / name).read_text(encoding="utf-8")
@@ -135,7 +134,7 @@ def test_a_job_outlives_its_server_is_stopped_by_the_next_and_goes_on_to_the_end
     with pytest.raises(ConflictError, match="already a training called mine"):
         begin(jobs, tsv)
     jobs.clear_current()
-    assert jobs.current() is None and jobs.models()
+    assert jobs.current() is None and jobs.run_folders.models()
 
 
 def test_a_run_that_fails_says_why_in_one_line_and_its_name_is_free_again(tmp_path, jobs):
@@ -183,7 +182,7 @@ def test_what_a_stopped_run_has_learnt_is_used_renamed_sent_and_deleted(tmp_path
     assert jobs.use("mine").model == "mine"
     learnt = registry.translator("mine").translate("we eat bread")
     verify(registry.find("mine").folder)
-    assert TrainingJobs(jobs.runs).models() == {"mine": jobs.runs / "mine" / "model"}  # also after a restart
+    assert TrainingJobs(jobs.runs).run_folders.models() == {"mine": jobs.runs / "mine" / "model"}  # after a restart
     assert jobs.rename("mine", "yours").model == "yours" and [each.id for each in registry.infos()] == ["yours"]
     assert registry.translator("yours").translate("we eat bread") == learnt
 
@@ -246,11 +245,11 @@ def test_the_demo_is_trained_into_its_own_folder_once(own_demo, jobs):
     (own_demo / "manifest.json").write_text("{}")
     with pytest.raises(ConflictError, match="already"):
         jobs.start_demo()
-    assert jobs.models() == {}  # which are those of the runs
+    assert jobs.run_folders.models() == {}  # which are those of the runs
 
 
 def test_nothing_to_stop_resume_or_show(jobs):
-    assert jobs.current() is None and jobs.models() == {}
+    assert jobs.current() is None and jobs.run_folders.models() == {}
     with pytest.raises(ConflictError):
         jobs.stop()
     with pytest.raises(NotFoundError):

@@ -15,7 +15,7 @@ from regard.families.translation.view import inspect_translation, inspect_transl
 from regard.look.page import quantise
 from regard.search.search import SearchSettings
 from regard.search.search_tree import ROOT, grow_tree, path_to
-from regard.serve.routes import documents
+from regard.serve.routes import translate
 
 SENTENCE = "we are eating bread"
 
@@ -141,7 +141,7 @@ def test_html_is_translated_as_html(served, folders):
 
 
 def test_a_document_is_translated_with_progress(served, monkeypatch):
-    monkeypatch.setattr(documents, "PROGRESS_INTERVAL", 0.0)
+    monkeypatch.setattr(translate, "PROGRESS_INTERVAL", 0.0)
     text = "".join(f"We eat {word}.\n" for word in ("bread", "fish", "rice") * 12)
 
     def send(name="a.txt", content=text, **fields):

@@ -13,8 +13,8 @@ from fastapi.testclient import TestClient
 
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import RegardError
-from regard.serve.jobs.progress import JobRecord
 from regard.serve.jobs.runner import TrainingJobs
+from regard.serve.jobs.runs import JobRecord
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.routes.training import training_router

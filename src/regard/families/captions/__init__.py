@@ -25,5 +25,7 @@ FAMILY = Family(
         ),
     },
     figures={"strip": "view.draw_strip"},
+    views={"strip": "strip.js"},
+    page="page.js",
     verbs={"caption": "verbs.CaptionVerb"},
 )

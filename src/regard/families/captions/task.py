@@ -27,13 +27,12 @@ from regard.families.captions.model import Captioner, CaptionerConfig
 from regard.families.captions.pipeline import Caption, ImageCaptioner, write_captions
 from regard.families.captions.recipe import DECODED, CaptioningRecipe
 from regard.families.contract import Evaluation, EvaluationOptions
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.training.hard_attention import DrawsLoss
 from regard.training.image_task import ImageTask, initial_preprocessing
 from regard.training.initial_model import build_model, initial_tokenizer, planned_config, start_body
 from regard.training.losses import Loss, cross_entropy, doubly_stochastic
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, SupervisedTask, Values
+from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values
 
 AT_ONCE = 64  # images whose captions are evaluated together
 

@@ -25,5 +25,7 @@ FAMILY = Family(
         ),
     },
     figures={"boxes": "view.draw_boxes"},
+    views={"boxes": "boxes.js"},
+    page="page.js",
     verbs={"detect": "verbs.Detect"},
 )

@@ -25,5 +25,6 @@ FAMILY = Family(
             evaluate="task.evaluate_dictionary",
         ),
     },
+    page="page.js",
     verbs={"features": "verbs.Features"},
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.families.dictionaries.pipeline import Context, Feature, FeatureDictionary
 from regard.look.bundle import bundle
-from regard.look.page import fill_page, read_web
+from regard.look.page import fill_page, read_module, read_web
 
 WORDS = 4  # that stand for a feature without a name
 ANSWERS = {"whole": "as it is", "off": "off", "up": "turned up"}
@@ -125,5 +125,6 @@ def _prompt(context: Context) -> str:
 
 def render_features(report: dict[str, Any]) -> str:
     """The offline page of what `feature_report` gives."""
-    style, script = read_web("page.css") + read_web("features.css"), bundle(["feature_page.js"], read_web)
+    script = bundle(["family/dictionaries/feature_page.js"], read_module)
+    style = read_web("page.css") + read_web("features.css")
     return fill_page(title=f"Features of {report['place']}", style=style, script=script, data=report)

@@ -21,8 +21,11 @@ FAMILY = Family(
             view="view.inspect_structure",
             evaluate="task.evaluate_structures",
             reader="reader.ChainReader",
+            examples="examples.examples",
         ),
     },
     figures={"structure": "view.draw_structure"},
+    views={"structure": "structure.js"},
+    page="page.js",
     verbs={"fold": "verbs.Fold"},
 )

@@ -45,11 +45,10 @@ from regard.families.folding.model import EvoformerConfig, Folded, distance_edge
 from regard.families.folding.pipeline import NOT_CLAIMED, StructurePredictor
 from regard.families.folding.point_attention import Frames
 from regard.families.folding.recipe import PRECISION, ChainsSection, FoldingRecipe
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.training.initial_model import initialised
 from regard.training.losses import Loss
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, SupervisedTask, Values, loader_options
+from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values, loader_options
 
 MULTIPLE = 8  # residues: lengths that a GPU multiplies fast
 

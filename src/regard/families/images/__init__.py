@@ -31,6 +31,7 @@ FAMILY = Family(
             view="view.inspect_classifier",
             evaluate="task.evaluate_images",
             reader="reader.ImageReader",
+            examples="examples.examples",
         ),
         "image_segmenter": PipelineEntry(
             "pipeline.ImageSegmenter",
@@ -60,5 +61,6 @@ FAMILY = Family(
             view="verbs.inspect_made_image",
         ),
     },
+    page="page.js",
     verbs={"segment": "verbs.Segment"},
 )

@@ -26,7 +26,6 @@ from regard.families.language.encoder import TextEncoder
 from regard.families.language.formats import Example
 from regard.families.language.recipe import ClassificationRecipe, LabelledTextsSection, TagsRecipe
 from regard.families.language.token_heads import AnsweringTask, TaggingTask, asked_questions, tagged_texts
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.search.settings import RECIPE
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, symmetric_divergence
@@ -34,7 +33,7 @@ from regard.training.recipe.base import Recipe
 from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import Poll
 from regard.training.scores import label_scores, value_scores
-from regard.training.task import Forward, Values, loader_options
+from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
 from regard.training.text_task import TextTask, no_validation
 
 CHUNK = 1000  # texts encoded together

@@ -28,11 +28,11 @@ from regard.data.tokenizers.training import train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError, UsageError
 from regard.families.language.recipe import PromptsRecipe
-from regard.families.translation.metrics import PairEvaluation, Sample, TargetTokenizer
+from regard.families.translation.metrics import PairEvaluation, TargetTokenizer
 from regard.families.translation.prepare import PairFile
 from regard.training.initial_model import initial_tokenizer
 from regard.training.safeguards import Poll
-from regard.training.task import Values, loader_options
+from regard.training.task import Sample, Values, loader_options
 from regard.training.text_task import TextToTextTask, no_validation
 
 BUILT_IN = "builtin:"

@@ -29,11 +29,10 @@ from regard.families.language.encoder import TextEncoder
 from regard.families.language.facts import FACTS, facts
 from regard.families.language.formats import Question, TaggedText, entities, read_questions, read_tagged
 from regard.families.language.recipe import AnswersRecipe, TagsRecipe, TokenHeadRecipe
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, Values, loader_options
+from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
 from regard.training.text_task import TextTask, no_validation
 
 

@@ -24,8 +24,11 @@ FAMILY = Family(
             view="view.inspect_navigator",
             evaluate="task.evaluate_paths",
             reader="reader.PathReader",
+            examples="examples.examples",
         ),
     },
     figures={"house": "view.draw_house"},
+    views={"house": "house.js"},
+    page="page.js",
     verbs={"navigate": "verbs.Navigate"},
 )

@@ -41,13 +41,12 @@ from regard.families.navigation.path_lstm import PathLstmConfig
 from regard.families.navigation.recipe import PathPairsRecipe, PathRecipe, RankingRecipe
 from regard.families.navigation.synthetic import HOUSES
 from regard.families.navigation.vlnbert import score_candidates
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.families.vision_language.model import VilbertConfig, VilbertOutput, build_two_streams
 from regard.search.settings import RECIPE
 from regard.training.losses import Loss, cross_entropy
 from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, Values, loader_options
+from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
 from regard.training.text_task import TextTask
 
 if TYPE_CHECKING:

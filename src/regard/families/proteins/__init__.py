@@ -23,5 +23,6 @@ FAMILY = Family(
             reader="reader.InteractionReader",
         ),
     },
+    page="page.js",
     verbs={"interact": "verbs.Interact"},
 )

@@ -33,13 +33,12 @@ from regard.families.proteins.data import (
     similar_lengths,
 )
 from regard.families.proteins.recipe import InteractionsRecipe
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.search.settings import RECIPE
 from regard.training.losses import Loss
 from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import Poll
 from regard.training.scores import accuracy, f1, ranks
-from regard.training.task import Forward, SupervisedTask, Values, loader_options
+from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values, loader_options
 
 if TYPE_CHECKING:
     from regard.families.proteins.pipeline import InteractionPredictor

@@ -34,6 +34,7 @@ FAMILY = Family(
             evaluate="task.evaluate_speech",
             evaluate_options=("beam",),
             reader="reader.SpeechReader",
+            examples="examples.examples",
         ),
         "whisper_transcriber": PipelineEntry(
             "whisper_pipeline.WhisperTranscriber",
@@ -44,8 +45,11 @@ FAMILY = Family(
             evaluate="task.evaluate_speech",
             evaluate_options=("beam",),
             reader="reader.WhisperReader",
+            examples="examples.examples",
         ),
     },
     figures={"spectrogram": "view.draw_speech"},
+    views={"spectrogram": "spectrogram.js"},
+    page="page.js",
     verbs={"transcribe": "verbs.Transcribe"},
 )

@@ -24,11 +24,10 @@ from regard.families.speech.features import Features, SpecAugment, speech_featur
 from regard.families.speech.metrics import NORMALISATION, error_rates
 from regard.families.speech.prepare import SpeechCorpus
 from regard.families.speech.recipe import SpeechRecipe
-from regard.families.translation.metrics import SAMPLES, Sample
 from regard.training.initial_model import build_model, planned_config
 from regard.training.losses import Loss, cross_entropy, ctc
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, SupervisedTask, Values, loader_options
+from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values, loader_options
 
 if TYPE_CHECKING:
     from regard.families.speech.pipeline import Transcriber

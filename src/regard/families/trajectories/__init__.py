@@ -27,8 +27,11 @@ FAMILY = Family(
             evaluate="task.evaluate_forecasts",
             evaluate_options=("samples",),
             reader="reader.TrackReader",
+            examples="examples.examples",
         ),
     },
     figures={"agents": "view.draw_scene"},
+    views={"agents": "agents.js"},
+    page="page.js",
     verbs={"forecast": "verbs.ForecastVerb"},
 )

@@ -21,7 +21,7 @@ from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
 from regard.families.catalog import MODELS
-from regard.families.translation.metrics import Compared, PairEvaluation, Sample, flat, table
+from regard.families.translation.metrics import Compared, PairEvaluation, flat, table
 from regard.families.translation.prepare import BASE, PairPreparation
 from regard.families.translation.recipe import TranslationRecipe
 from regard.families.translation.seq2seq import draws
@@ -38,7 +38,7 @@ from regard.training.hard_attention import DrawsLoss
 from regard.training.initial_model import started_from
 from regard.training.losses import Loss, cross_entropy, guidance, r_drop, squared_distance
 from regard.training.safeguards import Poll
-from regard.training.task import Forward, SupervisedTask, Values, loader_options
+from regard.training.task import Forward, Sample, SupervisedTask, Values, loader_options
 
 MOST_UNKNOWN = 0.2  # the share of unknown tokens above which a tokenizer does not fit
 MOST_COMPARED = 500  # sentences of each domain that are translated before and after an adaptation

@@ -36,5 +36,6 @@ FAMILY = Family(
             reader="reader.RegionTextReader",
         ),
     },
+    page="page.js",
     verbs={"match": "verbs.MatchVerb"},
 )

@@ -17,9 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.serve.http.access import AllowedHosts, ApiKeys, TrustedProxies, bearer_key
 from regard.serve.http.errors import BusyError, ForbiddenError, HTTPError, TooLargeError, UnauthorizedError
-from regard.serve.http.keys import ApiKeys, bearer_key
-from regard.serve.http.proxies import AllowedHosts, TrustedProxies
 from regard.serve.http.responses import error_response
 from regard.serve.settings import ANY, ServeSettings
 

@@ -1,14 +1,16 @@
-"""Error responses in the format of each API, and work that is cancelled when its client disconnects."""
+"""Error responses in the format of each API, server-sent events, and work that ends when its client disconnects."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -22,7 +24,20 @@ OPENAI = "/v1"
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # proxies forward each event at once
 CLIENT_CLOSED_REQUEST = 499  # the client has disconnected; nobody reads this response
+ERROR = {"description": "An error message", "content": {"application/json": {}}}
+ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 500, 503), ERROR)
 log = logging.getLogger("regard.serve")
+
+
+class StrictRequest(BaseModel):
+    """A request in which an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def keyed_router(prefix: str, tag: str = "Lens") -> APIRouter:
+    """A router whose requests need an API key if the server has any."""
+    return APIRouter(prefix=prefix, tags=[tag], responses={**ERRORS, 401: ERROR})
 
 
 def error_response(path: str, error: Exception) -> Response:
@@ -111,3 +126,35 @@ async def stream_events(request: Request, events: AsyncIterator[str], *, seconds
 async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def server_sent_events(values: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """Values as events of the page, of which the last has `done`."""
+
+    async def events() -> AsyncIterator[str]:
+        done = False
+        async for value in values:
+            yield event(value)
+            done = "done" in value
+        if not done:
+            yield event({"done": True})
+
+    return with_error_event("/api", events())
+
+
+async def with_error_event(path: str, events: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Events; an error after the first becomes an event too, in the format of the API of this path."""
+    began = False
+    try:
+        async for each in events:
+            yield each
+            began = True
+    except Exception as error:
+        if not began:
+            raise
+        yield f"data: {bytes(error_response(path, error).body).decode()}\n\n"
+
+
+def event(value: dict[str, Any]) -> str:
+    """One server-sent event."""
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

@@ -24,11 +24,18 @@ from regard.errors import UsageError
 from regard.families.translation.demo import RECIPE as DEMO_RECIPE
 from regard.serve.http.errors import ConflictError, NotFoundError
 from regard.serve.jobs.comparison import SUGGESTIONS, RunComparison, compare_run
-from regard.serve.jobs.progress import LOG, Job, JobRecord, Run, read_job, summarize
-from regard.serve.jobs.recipes import ADAPT, DEMO_SETS, has_builtin_data, needs_data, settings_for
-from regard.serve.jobs.runs import DEMO, RunFolders
+from regard.serve.jobs.recipes import (
+    ADAPT,
+    DEMO_SETS,
+    check_language,
+    count_pairs,
+    has_builtin_data,
+    needs_data,
+    save_pairs,
+    settings_for,
+)
+from regard.serve.jobs.runs import DEMO, LOG, Job, JobRecord, Run, RunFolders, read_job
 from regard.serve.jobs.temp_folders import removed_if_killed
-from regard.serve.jobs.training_data import check_language, count_pairs, save_pairs
 from regard.training.recipe.load import load_recipe
 
 UPLOAD = "upload"
@@ -78,14 +85,10 @@ class TrainingJobs:
         """Every run that was started by this page and not deleted, newest first."""
         return [self._run(record) for name in self.run_folders.names() if (record := self.run_folders.record(name))]
 
-    def models(self) -> dict[str, Path]:
-        """The folders of the models that were trained here, by name."""
-        return self.run_folders.models()
-
     def _run(self, record: JobRecord) -> Run:
         active = self._is_running(record)
         job = read_job(record, self.run_folders.folder(record.name), active=active)
-        return summarize(job, usable=not active and self.run_folders.has_model(record))
+        return job.summary_entry(usable=not active and self.run_folders.has_model(record))
 
     # Commands
 

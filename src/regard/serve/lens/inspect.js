@@ -1,5 +1,5 @@
-// The Image and Sound tabs: drop a file, see the model's answer, and what it looked at. The view is that of the report
-// (look/axes/VIEW.js), and the answer is shown by what the model can do (answers.js).
+// The Image tab, and others on which a file is dropped: see the model's answer, and what it looked at. The view is that of
+// the report, and the answer is shown by what the model can do (answers.js).
 
 import { get, post, upload, wordsOf } from "./api.js";
 import { byId, fillSelect, make, onDrop, say } from "./dom.js";
@@ -12,10 +12,16 @@ import { viewOf } from "./look/offline.js";
 import { bytesOf } from "./look/weights.js";
 import { modelList, watchModels } from "./model_list.js";
 
-/** A tab for the models of one kind of input; the ids of its elements begin with its name. */
-class FileTab {
-  constructor(name, input, examples, example) {
-    Object.assign(this, { name, input, examples, example, file: null, asked: 0 });
+/** Built-in inputs to try a model with. */
+export const examplesFor = (model) => get(`/api/inspect/examples?model=${encodeURIComponent(model)}`);
+
+/**
+ * A tab for the models of one kind of input; the ids of its elements begin with its name. `example(given, number)` makes
+ * of a built-in input its file and the content of its button.
+ */
+export class FileTab {
+  constructor(name, input, example) {
+    Object.assign(this, { name, input, example, file: null, asked: 0 });
     onDrop(this.#part("drop"), ([first]) => this.take(first));
     this.#part("file").addEventListener("change", () => this.take(this.#part("file").files[0]));
     this.#part("model").addEventListener("change", () => { this.#showText(); this.take(this.file); });
@@ -38,7 +44,7 @@ class FileTab {
 
   /** Built-in files to try a model with. */
   async #showExamples() {
-    const examples = await get(this.examples);
+    const examples = await examplesFor(this.#part("model").value);
     this.#part("examples").replaceChildren(...examples.map((each, number) => {
       const { file, content } = this.example(each, number);
       const button = make("button", { type: "button", title: each.caption, "aria-pressed": "false" }, content);
@@ -83,12 +89,9 @@ class FileTab {
 }
 
 export function startInspect() {
-  new FileTab("picture", "image", "/api/inspect/examples", ({ caption, data }, number) => ({
+  new FileTab("picture", "image", ({ caption, data }, number) => ({
     file: new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" }),
     content: make("img", { src: `data:image/png;base64,${data}`, alt: caption }),
-  }));
-  new FileTab("sound", "audio", "/api/inspect/sounds", ({ caption, data }, number) => ({
-    file: new File([bytesOf(data)], `example ${number + 1}.wav`, { type: "audio/wav" }), content: caption,
   }));
 }
 
@@ -108,7 +111,7 @@ export async function showReport(seen, view, again) {
   const { report } = seen;
   view.hidden = !report.panels.length && !report.shown_as;
   if (!view.hidden) {
-    await import(`./look/axes/${report.view}.js`); // registers the view
+    await import(`./${report.module}`); // registers the view
     const { markup, layout, open } = viewOf(report.view), pieces = new Map();
     const fetched = async (layer) => bytesOf((await post("/api/inspect/layer", { id: seen.id, layer })).data);
     const weightsOf = (layer) => {

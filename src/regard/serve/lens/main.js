@@ -8,16 +8,13 @@ import { refreshCompare, startCompare } from "./compare.js";
 import { refreshDocuments, startDocuments } from "./documents.js";
 import { byId, say } from "./dom.js";
 import { percent } from "./format.js";
-import { refreshFeatures, startFeatures } from "./features.js";
 import { greet } from "./greeting.js";
 import { isRunning, loadJob, watchJob } from "./jobs.js";
 import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
 import { startInspect } from "./inspect.js";
-import { startHouse } from "./navigate.js";
-import { startScene } from "./forecast.js";
-import { startProtein } from "./protein.js";
 import { loadModels, modelList, watchModels } from "./model_list.js";
+import { refreshOf } from "./tabs.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
 import { refreshWorkbench, startWorkbench } from "./workbench.js";
@@ -29,11 +26,6 @@ const REFRESH = {
   look: (values) => refreshLook(currentText(), values),
   compare: (values) => refreshCompare(currentText(), values),
   picture: () => {},
-  sound: () => {},
-  house: () => {},
-  scene: () => {},
-  protein: () => {},
-  features: refreshFeatures,
   workbench: refreshWorkbench,
   train: refreshTrain,
   models: () => attempt(loadModels),
@@ -67,7 +59,7 @@ function open() {
   showTabs();
   byId("greeting").hidden = modelList.models.length > 0 || !needsOne || !modelList.training;
   say(byId("page-error"), "");
-  if (hasModels || !needsOne) REFRESH[name](values);
+  if (hasModels || !needsOne) (REFRESH[name] ?? refreshOf(name))(values);
   else if (modelList.models.length || !modelList.training) say(byId("page-error"), `No model here translates. ${modelList.training ? "Train one on the Train tab, or start" : "Start"} the server with -m FOLDER.`);
 }
 
@@ -126,10 +118,6 @@ async function start() {
   const pointings = [startTranslate(), startLook(), ...startCompare()];
   startDocuments();
   startInspect();
-  startHouse();
-  startScene();
-  startProtein();
-  startFeatures();
   startWorkbench();
   startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);

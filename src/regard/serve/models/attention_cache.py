@@ -1,30 +1,32 @@
-"""The one cache of recorded attention: texts are recorded layer by layer as they are asked for, files at once."""
+"""The one cache of recorded attention: texts are recorded layer by layer as they are asked for, files at once.
+
+Requests get it in pieces: weights as bytes, scores and predictions as numbers.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
-from regard.families.language.encoder import TextEncoder
-from regard.families.language.generator import Completion, TextGenerator
 from regard.families.language.view import inspect_completion
-from regard.families.translation.translator import Translator
 from regard.look.inspection import WORDS, Layer
 from regard.look.interventions import models_of, without_heads
-from regard.look.logit_lens import LogitLens, Unembeds
+from regard.look.logit_lens import Unembeds
 from regard.look.neurons import Neurons, neurons
-from regard.look.page import page_data, quantise
-from regard.look.predictions import TokenPrediction
-from regard.look.report import AttentionReport
+from regard.look.page import page_data, quantise, view_module
+from regard.look.report import AttentionReport, prediction_to_json
 from regard.look.text import TextInspection, inspect_text
 
+T = TypeVar("T")
 ALIGNMENT = "alignment"
 MAX_BYTES, MAX_RECORDINGS = 512 * 2**20, 256  # kept in the cache
 FLOAT = 4  # bytes of a number
@@ -93,37 +95,20 @@ class TextRecording(Recording):
             self._record(name)
         return self.maps[name]
 
+    def ask(self, work: Callable[[TextInspection], T]) -> T:
+        """What work on the inspection gives, without the heads that are switched off."""
+        with self.question.changed(self.model):
+            return work(self.inspection)
+
     def scores(self, name: str) -> np.ndarray:
         """The values of a layer before the softmax, [heads, queries, keys]."""
-        with self.question.changed(self.model):
-            return self.inspection.record([name], scores=True).weights[name]
-
-    def predict(self, places: tuple[int, int], top: int, sampling: dict[str, Any]) -> list[TokenPrediction]:
-        """The predictions at some places."""
-        with self.question.changed(self.model):
-            return self.inspection.predict(places, top=top, **sampling)
-
-    def report(self) -> AttentionReport:
-        """Everything, to be written to a file."""
-        with self.question.changed(self.model):
-            return self.inspection.report()
-
-    def logit_lens(self) -> LogitLens:
-        """What every layer would have said."""
-        with self.question.changed(self.model):
-            return self.inspection.logit_lens()
-
-    def says(self) -> str:
-        """The answer in a few words."""
-        with self.question.changed(self.model):
-            return self.inspection.says()
+        return self.ask(lambda inspection: inspection.record([name], scores=True)).weights[name]
 
     def neurons(self, layer: str, head: int, query: int, key: int) -> Neurons:
         """The score of a query and a key, dimension by dimension."""
         self.panel(layer)
-        with self.question.changed(self.model):
-            model = models_of(self.model)[0]
-            return neurons(model, layer, head, query, key, lambda: self.inspection.record([layer]))
+        model = models_of(self.model)[0]
+        return self.ask(lambda inspection: neurons(model, layer, head, query, key, lambda: inspection.record([layer])))
 
     def describe(self) -> dict[str, Any]:
         """Everything but the weights and the predictions."""
@@ -144,9 +129,8 @@ class TextRecording(Recording):
 
     def _unknown(self) -> list[dict[str, str | int]]:
         """The words of the text that the model does not know."""
-        if not isinstance(self.model, Translator | TextEncoder | TextGenerator):
-            return []
-        return [each.to_json() for each in self.model.unknown_words(self.question.text)]
+        find: Callable[[str], Sequence[UnknownWord]] = getattr(self.model, "unknown_words", lambda text: [])
+        return [each.to_json() for each in find(self.question.text)]
 
     def _record(self, name: str) -> None:
         """Record a layer, and in the same pass others that will be asked for next, as far as memory allows.
@@ -161,8 +145,7 @@ class TextRecording(Recording):
             if total > MAX_WEIGHTS_PER_PASS:
                 break
             chosen.append(other)
-        with self.question.changed(self.model):
-            recorded = self.inspection.record(chosen)
+        recorded = self.ask(lambda inspection: inspection.record(chosen))
         if recorded.alignment is not None:
             self.maps[ALIGNMENT] = quantise(recorded.alignment[None])
         for each, weights in recorded.weights.items():
@@ -178,7 +161,7 @@ class FileRecording(Recording):
 
     def __init__(self, report: AttentionReport, layers: Sequence[str]) -> None:
         super().__init__()
-        self.description = page_data(report)
+        self.description = page_data(report) | {"module": view_module(report.view)}
         for panel in self.description["panels"]:
             fitting = (layer for layer in layers if f"{panel['name']}.".startswith((f"{layer}.", f"{layer} ")))
             panel["layer"] = max(fitting, key=len, default="")
@@ -224,7 +207,105 @@ class AttentionCache:
         self.keep(question, found)
         return found
 
-    def keep_completion(self, question: Question, generator: TextGenerator, answer: Completion) -> None:
+    def keep_completion(self, question: Question, generator: Any, answer: Any) -> None:
         """Add a text that was just generated, so that looking at it does not generate it again."""
         inspection = inspect_completion(generator, answer, dict(question.generation))
         self.keep(question, TextRecording(question, generator, inspection))
+
+
+MAX_WEIGHTS = 4 * 2**20  # bytes of weights in one answer
+MAX_SCORES = 64 * 4096  # scores in one answer
+MAX_PREDICTIONS = 16_384  # predicted tokens in one answer
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The wanted pieces of a recording: layers, heads and rows (None is all); `side` shrinks maps for thumbnails."""
+
+    layers: Sequence[str]
+    heads: Sequence[int] | None = None
+    rows: tuple[int, int] | None = None
+    side: int = 0
+
+
+def weight_pieces(recording: TextRecording, wanted: Selection) -> list[dict[str, Any]]:
+    """The maps asked for, as base64 of bytes; too many for one answer are refused."""
+    found, size = [], 0
+    for name in wanted.layers:
+        first, last = _rows(recording, name, wanted.rows)
+        for head in _heads(recording, name, wanted.heads):
+            small = shrink(recording.weights(name)[head, first:last], wanted.side)
+            size += small.size
+            if size > MAX_WEIGHTS:
+                raise UsageError("this is too much for one answer; ask for fewer layers, heads or rows at a time")
+            found.append({"name": name, "head": head, "rows": [first, last], **encode(small)})
+    return found
+
+
+def score_pieces(recording: TextRecording, wanted: Selection) -> list[dict[str, Any]]:
+    """Scores before the softmax, as numbers; null where the causal mask forbids a key."""
+    found, count = [], 0
+    for name in wanted.layers:
+        if name == ALIGNMENT:
+            raise UsageError("the word alignment is computed from weights and has no scores; ask for a layer")
+        panel, heads = recording.panel(name), _heads(recording, name, wanted.heads)
+        first, last = _rows(recording, name, wanted.rows)
+        count += len(heads) * (last - first) * len(recording.axes[panel.keys])
+        if count > MAX_SCORES:
+            raise UsageError("these are too many scores for one answer; ask for fewer layers, heads or rows at a time")
+        every = recording.scores(name)
+        for head in heads:
+            scores = every[head, first:last].astype(np.float64).round(4)
+            values = [
+                [score if panel.kind != "causal" or key <= row else None for key, score in enumerate(keys)]
+                for row, keys in enumerate(scores.tolist(), start=first)
+            ]
+            found.append({"name": name, "head": head, "rows": [first, last], "shape": scores.shape, "values": values})
+    return found
+
+
+def prediction_pieces(
+    recording: TextRecording, places: tuple[int, int] | None, top: int, sampling: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The predictions at the places asked for; `sampling` are the settings by which tokens would be drawn."""
+    count = recording.inspection.places
+    first, last = places or (0, count)
+    if not 0 <= first <= last <= count:
+        raise UsageError(f"places are {first} to {last}; there are places 0 to {count}")
+    if (last - first) * top > MAX_PREDICTIONS:
+        raise UsageError("these are too many tokens for one answer; ask for fewer places at a time")
+    if first == last:
+        return []
+    found = recording.ask(lambda inspection: inspection.predict((first, last), top=top, **sampling))
+    return [prediction_to_json(each) for each in found]
+
+
+def encode(weights: np.ndarray) -> dict[str, Any]:
+    """Quantised weights as JSON carries them."""
+    return {"shape": weights.shape, "data": base64.b64encode(weights.tobytes()).decode()}
+
+
+def shrink(weights: np.ndarray, side: int) -> np.ndarray:
+    """A map of at most side x side; every cell is the largest of its block, so that thin lines stay visible."""
+    if not side or max(weights.shape, default=0) <= side:
+        return np.ascontiguousarray(weights)
+    for axis, length in enumerate(weights.shape):
+        starts = np.linspace(0, length, min(side, length), endpoint=False).astype(int)
+        weights = np.maximum.reduceat(weights, starts, axis=axis)
+    return weights
+
+
+def _heads(recording: TextRecording, name: str, heads: Sequence[int] | None) -> Sequence[int]:
+    known = range(recording.panel(name).heads)
+    for head in heads or ():
+        if head not in known:
+            raise UsageError(f"{name} has heads 0 to {len(known) - 1}; head {head} was asked for")
+    return known if heads is None else heads
+
+
+def _rows(recording: TextRecording, name: str, rows: tuple[int, int] | None) -> tuple[int, int]:
+    count = len(recording.axes[recording.panel(name).queries])
+    first, last = rows or (0, count)
+    if not 0 <= first <= last <= count:
+        raise UsageError(f"rows are {first} to {last}; {name} has rows 0 to {count}")
+    return first, last

@@ -13,11 +13,34 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from regard.config import Config
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.translation import Translation
+from regard.search.settings import SearchSettings
 from regard.serve.http.errors import BusyError
-from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
 from regard.serve.models.registry import ModelRegistry
+
+
+class AskedSettings(Config):
+    """The values of a model's search settings that a request replaces; None leaves the model's own.
+
+    Requests with equal values may share a batch, so all values can be hashed.
+    """
+
+    beam: int | None = None
+    n_best: int | None = None
+    sample: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def applied_to(self, settings: SearchSettings) -> SearchSettings:
+        """The settings with these values, which are checked there."""
+        return settings.replace(**self.model_dump(exclude_none=True))
+
+
+AS_THE_MODEL = AskedSettings()
+
 
 T = TypeVar("T")
 STREAM_SLICE = 0.05  # seconds that a stream computes before it goes back to the end of the queue

@@ -14,7 +14,7 @@ from regard.errors import DataError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.memory import said_again
 from regard.families.translation.translation import Translation
-from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
+from regard.serve.models.batching import AS_THE_MODEL, AskedSettings
 from regard.serve.models.registry import ModelInfo, ModelRegistry
 from regard.serve.settings import ServeSettings
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
 
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
@@ -18,18 +19,88 @@ from regard.documents.sentences import SplitText, split_text
 from regard.errors import UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.quality import Assessment
-from regard.families.translation.translation import Partial, Translation
+from regard.families.translation.translation import Partial, Translation, joined
 from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
 from regard.serve.http.errors import BusyError
-from regard.serve.jobs.document_files import TextCollector
-from regard.serve.models.asked_settings import AS_THE_MODEL, AskedSettings
-from regard.serve.models.batching import Engine
-from regard.serve.models.language_routes import LanguageRoutes, Route
-from regard.serve.models.registry import ModelInfo, ModelRegistry
+from regard.serve.http.responses import wait_for_result
+from regard.serve.jobs.temp_folders import TextCollector
+from regard.serve.models.batching import AS_THE_MODEL, AskedSettings, Engine
+from regard.serve.models.registry import LanguageRoutes, ModelInfo, ModelRegistry, Route
 from regard.serve.models.server_memory import ServerMemory
-from regard.serve.models.translated_text import PartialText, TranslatedText, text_so_far
 from regard.serve.settings import ServeSettings
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """The translation of a text of several sentences and lines; `way` is the one into a pivot language before it."""
+
+    split: SplitText
+    sentences: list[Translation]
+    way: TranslatedText | None = None
+
+    @property
+    def text(self) -> str:
+        return self.split.join([each.text for each in self.sentences])
+
+    @property
+    def truncated(self) -> bool:
+        return any(each.truncated for each in self.sentences) or (self.way is not None and self.way.truncated)
+
+    @property
+    def unknown(self) -> list[UnknownWord]:
+        """The words of the text that the model does not know."""
+        if self.way is not None:
+            return self.way.unknown
+        found, offset = list[UnknownWord](), 0
+        for gap, each in zip(self.split.gaps, self.sentences, strict=False):
+            offset += len(gap)
+            found += [UnknownWord(word, offset + start, offset + end) for word, start, end in each.unknown]
+            offset += len(each.source)
+        return found
+
+    @property
+    def assessment(self) -> Assessment:
+        """The estimated quality of the whole text; through a pivot language, the product of both qualities."""
+        if not self.sentences:
+            return Assessment(1.0, [], [])
+        own = joined(self.sentences).assessment
+        if self.way is None:
+            return own
+        before = self.way.assessment
+        return replace(
+            own, quality=own.quality * before.quality, flags=list(dict.fromkeys([*before.flags, *own.flags]))
+        )
+
+    def alternatives(self, count: int) -> list[str]:
+        """Up to `count` other translations, all different, made of each sentence's next best ones."""
+        most = max((len(each.alternatives) for each in self.sentences), default=0)
+        others = [self.ranked(rank) for rank in range(1, most + 1)]
+        return [each for each in dict.fromkeys(others) if each != self.text][:count]
+
+    def ranked(self, rank: int) -> str:
+        """The text made of each sentence's translation of this rank; rank 0 is the best."""
+        return self.split.join([ranked(each, rank).text for each in self.sentences])
+
+
+class PartialText(NamedTuple):
+    """A translation so far; the last one of a stream carries the complete result in `final`."""
+
+    text: str
+    truncated: bool = False
+    final: TranslatedText | None = None
+
+
+def text_so_far(split: SplitText, translations: list[str]) -> str:
+    """The text up to the last translated sentence."""
+    count = len(translations)
+    return SplitText(split.sentences[:count], [*split.gaps[:count], ""]).join(translations)
+
+
+def ranked(answer: Translation, rank: int) -> Translation:
+    """The translation of this rank; rank 0 is the best. If there are fewer, the last one."""
+    return [answer, *answer.alternatives][: rank + 1][-1]
+
 
 T = TypeVar("T")
 SPLIT_IN_THREAD = 2000  # characters from which splitting runs in a thread
@@ -45,6 +116,10 @@ class TranslationService:
         self.languages, self.memory = LanguageRoutes(registry), ServerMemory(registry, settings)
         # Documents have their own threads, so that short requests never wait for one.
         self._document_threads = CapacityLimiter(DOCUMENT_THREADS)
+
+    async def compute(self, request: Request, work: Callable[[], T]) -> T:
+        """Call a function in the computing thread, for a client that waits for the result."""
+        return await wait_for_result(request, self.engine.run(work), seconds=self.settings.seconds)
 
     def check_limits(self, texts: Sequence[str]) -> list[str]:
         """The texts in well-formed Unicode; raises an error if they exceed the server's limits."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from regard.errors import UsageError
 from regard.families.contract import FEATURES
@@ -14,20 +14,17 @@ from regard.families.dictionaries.page import about, described, images_of, list_
 from regard.families.dictionaries.pipeline import FeatureDictionary
 from regard.look.reader import TokenUnits
 from regard.serve.http.errors import ForbiddenError
-from regard.serve.http.responses import wait_for_result
+from regard.serve.http.responses import StrictRequest, keyed_router
 from regard.serve.models.registry import ModelInfo, ModelLoadError
 from regard.serve.models.translation_service import TranslationService
-from regard.serve.routes.libretranslate import ERRORS
 
 T = TypeVar("T")
 ACTIVE = 40  # features of a text that are listed
 Number = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class FeatureRequest(BaseModel):
+class FeatureRequest(StrictRequest):
     """A feature of a dictionary; without a model, of the first dictionary."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str = ""
     number: Number
@@ -47,23 +44,20 @@ class NameRequest(FeatureRequest):
     name: Annotated[str, Field(max_length=200)]
 
 
-class TextRequest(BaseModel):
+class TextRequest(StrictRequest):
     """A text whose features are wanted."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: str = ""
     text: Annotated[str, Field(min_length=1)]
 
 
 def features_router(service: TranslationService) -> APIRouter:
-    router = APIRouter(prefix="/api/features", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    router = keyed_router("/api/features")
 
     async def computed(request: Request, model: str, work: Callable[[FeatureDictionary], T]) -> T:
         """What work on a dictionary gives, on the thread that runs models."""
         info = _find(service, model)
-        running = service.engine.run(lambda: work(_opened(service, info)))
-        return await wait_for_result(request, running, seconds=service.settings.seconds)
+        return await service.compute(request, lambda: work(_opened(service, info)))
 
     @router.get("")
     async def features(request: Request, model: str = "") -> dict[str, Any]:

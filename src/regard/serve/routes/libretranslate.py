@@ -20,6 +20,7 @@ from regard.documents.translate import SUFFIXES
 from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.quality import Assessment
+from regard.serve.http.access import ApiKeys, bearer_key
 from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.fields import (
     optional_flag,
@@ -30,12 +31,10 @@ from regard.serve.http.fields import (
     required_text,
     required_texts,
 )
-from regard.serve.http.keys import ApiKeys, bearer_key
-from regard.serve.http.responses import wait_for_result
+from regard.serve.http.responses import ERRORS, wait_for_result
 from regard.serve.jobs.comparison import SUGGESTIONS
-from regard.serve.jobs.document_files import DocumentFiles, TextCollector
-from regard.serve.jobs.temp_folders import ServerTempFolder
-from regard.serve.models.asked_settings import AskedSettings
+from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder, TextCollector
+from regard.serve.models.batching import AskedSettings
 from regard.serve.models.translation_service import TranslationService
 
 AUTO = "auto"  # as source language: detect it
@@ -44,8 +43,6 @@ NOT_ASSESSED: dict[str, Any] = {"quality": None, "doubts": [], "flags": []}  # o
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 TERMS = {"type": "object", "additionalProperties": TEXT}
 TEXTS = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
-ERROR = {"description": "An error message", "content": {"application/json": {}}}
-ERRORS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 500, 503), ERROR)
 
 
 def _body(**properties: Any) -> dict[str, Any]:

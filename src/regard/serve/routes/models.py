@@ -12,16 +12,16 @@ from regard.documents.translate import SUFFIXES
 from regard.look.forced_pass import kind_of
 from regard.plan.plan import Plan, make_plan
 from regard.plan.units import byte_size, scaled
+from regard.serve.http.responses import keyed_router
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
-from regard.serve.routes.libretranslate import ERRORS
 from regard.training.metrics_log import METRICS, read_metrics
 
 EXAMPLES = 3  # sentences to try a model with
 
 
 def models_router(service: TranslationService) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    router = keyed_router("/api")
 
     @router.get("/models")
     def models() -> dict[str, Any]:

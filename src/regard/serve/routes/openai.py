@@ -1,37 +1,47 @@
-"""The OpenAI API: models, completions, chat completions and embeddings. `openai_audio.py` has transcriptions."""
+"""The OpenAI API: models, completions, chat completions, embeddings and transcriptions."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
-from starlette.responses import StreamingResponse
+from fastapi import APIRouter, Form, Request, UploadFile
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from regard.data.formats.languages import language_name
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.chat_template import chat_prompt
-from regard.errors import UsageError
+from regard.documents.subtitles import Cue, write_srt, write_vtt
+from regard.errors import DataError, UsageError
 from regard.families.contract import TEXT
-from regard.families.language.encoder import TextEncoder
-from regard.families.language.generator import TextGenerator
-from regard.families.translation.translator import Translator
+from regard.families.loading import models_that
+from regard.families.speech.pipeline import DIGITS, TranscribeOptions, Transcriber, Transcript
 from regard.serve.http.errors import NotFoundError
-from regard.serve.http.responses import stream_events, wait_for_result
-from regard.serve.models.language_routes import Route
-from regard.serve.models.registry import ModelInfo
+from regard.serve.http.responses import keyed_router, stream_events, wait_for_result, with_error_event
+from regard.serve.models.registry import ModelInfo, Route
 from regard.serve.models.translation_service import TranslationService
-from regard.serve.routes.libretranslate import ERRORS
-from regard.serve.routes.openai_generation import complete_text, embed_texts, stream_text
+from regard.serve.routes.openai_answers import (
+    complete_text,
+    complete_translation,
+    embed_texts,
+    stream_text,
+    stream_translation,
+)
 from regard.serve.routes.openai_schemas import ChatRequest, CompletionRequest, EmbeddingRequest, Prompt
-from regard.serve.routes.openai_translation import complete_translation, stream_translation
 
+Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
+GRANULARITIES = "timestamp_granularities[]"
+FIELDS = {"file", "model", "language", "prompt", "response_format", "temperature", GRANULARITIES}
+MAX_TEMPERATURE = 1.0
 STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 UNSUPPORTED = ("suffix",)  # options that no model supports
 UNSUPPORTED_BY_TRANSLATORS = ("echo", "logit_bias", "presence_penalty", "frequency_penalty")
 
 
 def openai_router(service: TranslationService) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["OpenAI"], responses={**ERRORS, 401: ERRORS[403]})
+    router = keyed_router("/v1", "OpenAI")
     created, seconds = int(time.time()), service.settings.seconds
 
     @router.get("/models")
@@ -55,7 +65,7 @@ def openai_router(service: TranslationService) -> APIRouter:
                 if translates
                 else stream_text(service, info, prompts[0], body)
             )
-            return await stream_events(request, stream, seconds=seconds)
+            return await stream_events(request, _ended(stream), seconds=seconds)
         whole = (
             complete_translation(service, route, prompts, body)
             if translates
@@ -86,7 +96,41 @@ def openai_router(service: TranslationService) -> APIRouter:
         texts = await wait_for_result(request, _prompts(service, info, body.input), seconds=seconds)
         return await wait_for_result(request, embed_texts(service, info, texts, body), seconds=seconds)
 
+    @router.post("/audio/transcriptions", response_model=None)
+    async def transcriptions(
+        request: Request,
+        file: UploadFile,
+        model: Annotated[str, Form()],
+        language: Annotated[str, Form()] = "",
+        prompt: Annotated[str, Form()] = "",
+        response_format: Annotated[Format, Form()] = "json",
+        temperature: Annotated[float, Form(ge=0, le=MAX_TEMPERATURE)] = 0.0,
+        granularities: Annotated[list[Literal["word", "segment"]] | None, Form(alias=GRANULARITIES)] = None,
+    ) -> Response:
+        """What is said in an audio file (WAV, FLAC, OGG or MP3)."""
+        _refuse_unknown({*(await request.form())})
+        info = find_model(service, model)
+        _check_transcribes(info)
+        if granularities and response_format != "verbose_json":
+            raise UsageError("timestamp_granularities need response_format verbose_json")
+        (prompt,) = service.check_limits([prompt])
+        words = "word" in (granularities or ())
+        options = TranscribeOptions(
+            language=language, prompt=prompt, words=words, timestamps=words or response_format not in ("json", "text")
+        )
+        content, name = await file.read(), file.filename or "the audio"
+        work = _transcribe(service, info, content, name, options, temperature)
+        found = await wait_for_result(request, work, seconds=seconds)
+        return _response(found, response_format, temperature, words=words)
+
     return router
+
+
+async def _ended(events: AsyncIterator[str]) -> AsyncIterator[str]:
+    """A stream with the event that ends it, also after an error."""
+    async for each in with_error_event("/v1", events):
+        yield each
+    yield "data: [DONE]\n\n"
 
 
 def _names(info: ModelInfo) -> dict[str, str]:
@@ -160,7 +204,7 @@ async def _chat_prompt(service: TranslationService, info: ModelInfo, body: ChatR
     cleaned = [{**message, "content": well_formed(message["content"])} for message in messages]
 
     def render() -> str:
-        return chat_prompt(cast(TextGenerator, service.registry.model(info.id)).tokenizer.files, cleaned)
+        return chat_prompt(service.registry.model(info.id).tokenizer.files, cleaned)
 
     return await service.engine.run(render)
 
@@ -185,13 +229,80 @@ async def _prompts(service: TranslationService, info: ModelInfo, prompt: Prompt)
         raise UsageError("prompt is empty; give a text, or a list of texts")
 
     def decode() -> list[str]:
-        model = service.registry.model(info.id)
-        if not isinstance(model, Translator | TextGenerator | TextEncoder):
+        if (tokenizer := getattr(service.registry.model(info.id), "tokenizer", None)) is None:
             raise UsageError(f"{info.id} knows words, not token ids; give texts")
-        source = model.tokenizer.source if isinstance(model, Translator) else model.tokenizer
+        source = tokenizer.source if info.ability == "translate" else tokenizer
         for ids in given:
             if not all(0 <= each < source.size for each in ids):
                 raise UsageError(f"prompt has a token outside 0 to {source.size - 1}")
         return [source.decode(ids) for ids in given]
 
     return service.check_limits(given if isinstance(given[0], str) else await service.engine.run(decode))
+
+
+async def _transcribe(
+    service: TranslationService, info: ModelInfo, content: bytes, name: str, options: TranscribeOptions, heat: float
+) -> Transcript:
+    """The transcript of a file, one batch of pieces after another, so that other requests wait for one batch only."""
+
+    def begin() -> Iterator[Transcript | DataError | None]:
+        model: Transcriber = service.registry.model(info.id)
+        own = model.settings.replace(sample=True, temperature=heat) if heat else model.settings
+        return model.steps([content], options.replace(settings=own), [name])
+
+    found: Transcript | DataError | None = None
+    async for step in service.engine.stream(begin):
+        found = step if step is not None else found
+    if isinstance(found, DataError):
+        raise found
+    assert found is not None
+    return found
+
+
+def _refuse_unknown(given: set[str]) -> None:
+    if unknown := sorted(given - FIELDS):
+        known = ", ".join(sorted(FIELDS))
+        raise UsageError(f"{', '.join(unknown)} is not supported here; known are {known}")
+
+
+def _check_transcribes(info: ModelInfo) -> None:
+    if info.ability != "transcribe":
+        able = " or ".join(models_that("transcribe"))
+        raise UsageError(f"{info.id} does not transcribe audio; name a model of the kind {able}")
+
+
+def _response(found: Transcript, form: Format, temperature: float, *, words: bool) -> Response:
+    cues = [Cue(segment.start, segment.end, segment.text) for segment in found.segments]
+    match form:
+        case "json":
+            return JSONResponse({"text": found.text})
+        case "text":
+            return PlainTextResponse(found.text + "\n")
+        case "srt":
+            return PlainTextResponse(write_srt(cues))
+        case "vtt":
+            return PlainTextResponse(write_vtt(cues), media_type="text/vtt")
+    answer: dict[str, Any] = {
+        "task": "transcribe",
+        "language": language_name(found.language).lower() if found.language else "",
+        "duration": round(found.seconds, DIGITS),
+        "text": found.text,
+        "segments": [_segment(number, each, temperature) for number, each in enumerate(found.segments)],
+    }
+    if words:
+        answer["words"] = [word.to_json() for segment in found.segments for word in segment.words]
+    return JSONResponse(answer)
+
+
+def _segment(number: int, segment: Any, temperature: float) -> dict[str, Any]:
+    """A segment under OpenAI's names, as far as it is known."""
+    text = segment.text.encode()
+    return {
+        "id": number,
+        "start": round(segment.start, DIGITS),
+        "end": round(segment.end, DIGITS),
+        "text": segment.text,
+        "temperature": temperature,
+        "avg_logprob": segment.score,
+        "compression_ratio": round(len(text) / len(zlib.compress(text)), 4),
+    }

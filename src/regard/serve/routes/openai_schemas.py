@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Sequence
@@ -12,42 +11,52 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
-from regard.serve.models.asked_settings import AskedSettings
+from regard.serve.http.responses import event
+from regard.serve.models.batching import AskedSettings
 
 Prompt = str | list[str] | list[int] | list[list[int]]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 MOST_CHOICES, MOST_LOGPROBS = 16, 20
 MIN_TEMPERATURE = 1e-3  # below it sampling would always draw the most probable token, so decoding is greedy
-DONE_EVENT = "data: [DONE]\n\n"
 
 
-class CompletionRequest(BaseModel):
-    """POST /v1/completions; unknown fields are ignored, as OpenAI does."""
+class GenerationRequest(BaseModel):
+    """What completions and chats have in common; unknown fields are ignored, as OpenAI does."""
 
     model_config = ConfigDict(extra="ignore")
 
     model: str
-    prompt: Prompt
     max_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
-    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     user: str | None = None
 
+
+class CompletionRequest(GenerationRequest):
+    """POST /v1/completions."""
+
+    prompt: Prompt
+    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+
     @property
     def choices(self) -> int:
         return self.n or 1
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return bool((self.stream_options or {}).get("include_usage"))
 
     def response_builder(self) -> ResponseBuilder:
         """Builds responses in the format that this request expects."""
@@ -102,30 +111,15 @@ class Message(BaseModel):
         return "".join(part["text"] for part in self.content)
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(GenerationRequest):
     """POST /v1/chat/completions."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    model: str
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     tools: list[Any] | None = None
     response_format: dict[str, Any] | None = None
-    user: str | None = None
 
     def plain_messages(self) -> list[dict[str, str]]:
         """The messages as role and text."""
@@ -179,7 +173,7 @@ class ResponseBuilder:
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> str:
         """One server-sent event of a stream."""
-        return f"data: {json.dumps({**self.base, 'choices': choices, **more}, ensure_ascii=False)}\n\n"
+        return event({**self.base, "choices": choices, **more})
 
     def delta(self, text: str, reason: str | None = None) -> str:
         return self.event([choice(0, text, reason)])

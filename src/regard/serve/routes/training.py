@@ -19,12 +19,10 @@ from regard.config import Config
 from regard.errors import UsageError
 from regard.serve.http.errors import ConflictError, ForbiddenError, StorageFullError, TooLargeError
 from regard.serve.jobs.comparison import RunComparison
-from regard.serve.jobs.progress import Job, Run
-from regard.serve.jobs.recipes import Offer, offers
+from regard.serve.jobs.recipes import Offer, offers, suffix_of
 from regard.serve.jobs.runner import UPLOAD, TrainingJobs
-from regard.serve.jobs.runs import stream_zip
+from regard.serve.jobs.runs import Job, Run, stream_zip
 from regard.serve.jobs.temp_folders import ServerTempFolder
-from regard.serve.jobs.training_data import suffix_of
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
@@ -53,24 +51,6 @@ FORM_SCHEMA: dict[str, Any] = {
 }
 
 
-class Offers(Config):
-    """The recipes to choose from."""
-
-    recipes: list[Offer]
-
-
-class JobOrNone(Config):
-    """The job of the server, if there is one."""
-
-    job: Job | None
-
-
-class AllRuns(Config):
-    """Every run started here, newest first."""
-
-    runs: list[Run]
-
-
 class Replacement(Config):
     """Whether the model of a run is used in place of the one that it improves."""
 
@@ -96,12 +76,12 @@ def training_router(
     router = APIRouter(prefix="/api", tags=["training"], dependencies=[Depends(check_allowed)])
 
     @router.get("/recipes")
-    def recipes() -> Offers:
-        return Offers(recipes=offers())
+    def recipes() -> dict[str, list[Offer]]:
+        return {"recipes": offers()}
 
     @router.get("/train")
-    def current() -> JobOrNone:
-        return JobOrNone(job=jobs.current())
+    def current() -> dict[str, Job | None]:
+        return {"job": jobs.current()}
 
     @router.post("/train", status_code=201, openapi_extra=FORM_SCHEMA)
     async def start(request: Request) -> Job:
@@ -125,8 +105,8 @@ def training_router(
         return jobs.resume()
 
     @router.get("/train/runs")
-    def runs() -> AllRuns:
-        return AllRuns(runs=jobs.all())
+    def runs() -> dict[str, list[Run]]:
+        return {"runs": jobs.all()}
 
     @router.post("/train/runs/{name}/resume")
     def resume_run(name: str) -> Job:
@@ -159,14 +139,14 @@ def training_router(
         return StreamingResponse(stream_zip(folder, name), media_type="application/zip", headers=headers)
 
     @router.delete("/train/runs/{name}")
-    def delete(name: str) -> AllRuns:
+    def delete(name: str) -> dict[str, list[Run]]:
         jobs.delete(name)
-        return AllRuns(runs=jobs.all())
+        return {"runs": jobs.all()}
 
     @router.delete("/train")
-    def forget() -> JobOrNone:
+    def forget() -> dict[str, None]:
         jobs.clear_current()
-        return JobOrNone(job=None)
+        return {"job": None}
 
     return router
 

@@ -7,23 +7,22 @@ from typing import Annotated
 
 import torch
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from regard.claims.steps import TYPE, AttentionLayer, Similarity, attention_steps, lecture_example
 from regard.errors import UsageError
-from regard.serve.routes.libretranslate import ERRORS
+from regard.serve.http.responses import StrictRequest, keyed_router
 
+MATRICES = ("inputs", "queries", "query_weights", "key_weights", "value_weights", "output_weights")
 LARGEST = 12  # rows and columns that a reader can still follow
 Number = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Row = Annotated[list[Number], Field(min_length=1, max_length=LARGEST)]
 Matrix = Annotated[list[Row], Field(min_length=1, max_length=LARGEST)]
 
 
-class LayerNumbers(BaseModel):
+class LayerNumbers(StrictRequest):
     """An attention layer as rows of numbers; what is null is left out of the layer."""
-
-    model_config = ConfigDict(extra="forbid")
 
     inputs: Matrix
     queries: Matrix | None = None
@@ -35,7 +34,7 @@ class LayerNumbers(BaseModel):
     scaled: bool = False
     causal: bool = False
     heads: Annotated[int, Field(ge=1, le=LARGEST)] = 1
-    order: list[int] = []
+    order: list[int] = Field(default=[])
 
 
 class StepNumbers(BaseModel):
@@ -55,7 +54,7 @@ class WorkbenchAnswer(BaseModel):
 
 
 def workbench_router() -> APIRouter:
-    router = APIRouter(prefix="/api/workbench", tags=["Lens"], responses={**ERRORS, 401: ERRORS[403]})
+    router = keyed_router("/api/workbench")
 
     @router.get("/examples/{step}")
     def example(step: int) -> LayerNumbers:
@@ -77,23 +76,9 @@ def workbench_router() -> APIRouter:
 
 
 def _layer(numbers: LayerNumbers) -> AttentionLayer:
-    return AttentionLayer(
-        inputs=_tensor("inputs", numbers.inputs),
-        queries=_optional("queries", numbers.queries),
-        query_weights=_optional("query_weights", numbers.query_weights),
-        key_weights=_optional("key_weights", numbers.key_weights),
-        value_weights=_optional("value_weights", numbers.value_weights),
-        output_weights=_optional("output_weights", numbers.output_weights),
-        similarity=numbers.similarity,
-        scaled=numbers.scaled,
-        causal=numbers.causal,
-        heads=numbers.heads,
-        order=numbers.order,
-    )
-
-
-def _optional(name: str, rows: list[list[float]] | None) -> Tensor | None:
-    return None if rows is None else _tensor(name, rows)
+    values = dict(numbers)
+    matrices = {name: _tensor(name, rows) for name in MATRICES if (rows := values[name]) is not None}
+    return AttentionLayer(**{**values, **matrices})
 
 
 def _tensor(name: str, rows: list[list[float]]) -> Tensor:

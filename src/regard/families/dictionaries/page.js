@@ -1,24 +1,46 @@
 // The Features tab: the features of a dictionary, which of them a text activates, and what its model says when one is
 // switched off or turned up. Names that are written here are kept beside the weights.
+//
+// Its parts, for tests and scripts: #features-model -text -error -facts, #features-active button[data-feature],
+// #features-view (data-state: empty | busy | done | error) with [data-part="search" | "list" | "feature"], .features
+// button[data-feature]; of the feature shown: #feature-name, #feature-context, #feature-value, #feature-off -up -go,
+// #feature-answers (data-state: empty | busy | done)
 
-import { readAddress, writeAddress } from "./address.js";
-import { get, post, wordsOf } from "./api.js";
-import { byId, fillSelect, make, say } from "./dom.js";
-import { plural, spokenToken } from "./format.js";
-import { FeatureBrowser, answerTable, litText } from "./look/feature_view.js";
-import { modelList, watchModels } from "./model_list.js";
+import { readAddress, writeAddress } from "../../address.js";
+import { get, post, wordsOf } from "../../api.js";
+import { byId, fillSelect, make, say } from "../../dom.js";
+import { plural, spokenToken } from "../../format.js";
+import { FeatureBrowser, answerTable, litText } from "./feature_view.js";
+import { modelList, watchModels } from "../../model_list.js";
+import { registerTab } from "../../tabs.js";
+
+const markup = `
+  <p class="empty" id="features-none" hidden>No dictionary of features here. Train one with task <code>dictionary</code>, and start the server with <code>-m FOLDER</code> of it.</p>
+  <div id="features-content">
+    <form class="card" id="features-form">
+      <div class="row">
+        <label class="field">Dictionary<select id="features-model"></select></label>
+        <label class="field grow" id="features-text-field">Which features are active on a text<input id="features-text" type="text" autocomplete="off"></label>
+        <button type="submit" class="main" id="features-go">Read it</button>
+      </div>
+      <p class="hint" id="features-facts"></p>
+      <p class="notice bad" id="features-error" role="alert" hidden></p>
+      <ul class="contexts" id="features-active" hidden></ul>
+    </form>
+    <div id="features-view" data-state="empty"></div>
+  </div>`;
 
 const TURNED_UP = 2; // times the largest value that was seen
 let browser = null, known = null, asked = 0;
 
-export function startFeatures() {
+function start() {
   browser = new FeatureBrowser(byId("features-view"), { load, below, opened: remember, failed: tell });
   byId("features-model").addEventListener("change", list);
   byId("features-form").addEventListener("submit", (event) => { event.preventDefault(); read(); });
   watchModels(showModels);
 }
 
-export function refreshFeatures({ model, feature }) {
+function refreshFeatures({ model, feature }) {
   if (model) byId("features-model").value = model;
   if (!known || known.id !== chosen()) list();
   else if (feature) browser.open(Number(feature));
@@ -135,3 +157,6 @@ function changeForm(feature) {
 
 /** A context up to its strongest token; of an image, its number. */
 const promptOf = (context) => (context.tokens.length ? spokenToken(context.tokens.slice(0, context.at + 1).join("")) : `image ${context.example}`);
+
+registerTab("features", { title: "Features", reads: "features", markup, refresh: refreshFeatures });
+start();

@@ -2,10 +2,10 @@
 // that hard attention drew are dots, below the weights that they were drawn from; gates are written at the words. The
 // offline page and the lens make their elements from `markup`.
 
-import { announce, make, partsOf } from "../dom.js";
-import { percent } from "../format.js";
-import { registerView } from "../offline.js";
-import { drawUnderVeil } from "../overlay.js";
+import { announce, make, partsOf } from "../../look/dom.js";
+import { percent } from "../../look/format.js";
+import { registerView } from "../../look/offline.js";
+import { drawUnderVeil } from "../../look/overlay.js";
 
 const SIDE = 380, THUMB = 84; // pixels of a large image, of a small one
 const MEAN = -1; // in place of a head

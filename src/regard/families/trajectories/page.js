@@ -1,15 +1,47 @@
 // The Scene tab: tracks of agents in, samples of their future out. The view is that of the offline page
-// (look/axes/agents.js).
+// (agents.js).
+//
+// Its parts, for tests and scripts: #scene-file -drop -model -at -sample -samples -go -error, #scene-examples button,
+// #scene-view (data-state: empty | busy | done | error) with [data-part="canvas" | "readout" | "whom" | "layer" |
+// "head" | "play" | "time" | "clock"]
 
-import { get, upload, wordsOf } from "./api.js";
-import { byId, fillSelect, make, onDrop, say } from "./dom.js";
-import { modelLabel } from "./format.js";
-import { showReport } from "./inspect.js";
-import { modelList, watchModels } from "./model_list.js";
+import { upload, wordsOf } from "../../api.js";
+import { byId, fillSelect, make, onDrop, say } from "../../dom.js";
+import { modelLabel } from "../../format.js";
+import { examplesFor, showReport } from "../../inspect.js";
+import { modelList, watchModels } from "../../model_list.js";
+import { registerTab } from "../../tabs.js";
+
+const markup = `
+  <p class="empty" id="scene-none" hidden>No model here forecasts tracks. Start the server with <code>-m FOLDER</code> of one, such as an AgentFormer.</p>
+  <div id="scene-content">
+    <form class="card file-form" id="scene-form">
+      <div>
+        <label class="drop" id="scene-drop">
+          <input type="file" id="scene-file" accept=".csv,.txt,.tsv" aria-describedby="scene-error">
+          <span class="drop-title">Drop tracks here, or <u>choose a file</u></span>
+          <span class="hint">Rows of frame, agent, x, y in metres: ETH/UCY's text files, or any CSV.</span>
+        </label>
+        <p class="hint samples-name" id="scene-examples-name">Or try one of these</p>
+        <div class="row" id="scene-examples" role="group" aria-labelledby="scene-examples-name"></div>
+      </div>
+      <div>
+        <label class="field">Model<select id="scene-model"></select></label>
+        <div class="row">
+          <label class="field">Frame<input type="number" id="scene-at" step="any" placeholder="the last"></label>
+          <label class="field">Samples<input type="number" id="scene-samples" value="20" min="1" max="200" step="1"></label>
+          <label class="field">Look at sample<input type="number" id="scene-sample" min="0" step="1" placeholder="likeliest"></label>
+          <button type="submit" class="main" id="scene-go">Forecast</button>
+        </div>
+        <p class="notice bad" id="scene-error" role="alert" hidden></p>
+      </div>
+    </form>
+    <div id="scene-view" data-state="empty" hidden></div>
+  </div>`;
 
 let file = null, asked = 0;
 
-export function startScene() {
+function start() {
   const input = byId("scene-file");
   onDrop(byId("scene-drop"), ([first]) => take(first));
   input.addEventListener("change", () => take(input.files[0]));
@@ -28,7 +60,7 @@ function showModels() {
 
 /** Built-in scenes. */
 async function showExamples() {
-  const examples = await get("/api/inspect/scenes");
+  const examples = await examplesFor(byId("scene-model").value);
   byId("scene-examples").replaceChildren(...examples.map(({ name, tracks, frame }) => {
     const button = make("button", { type: "button", className: "pill", textContent: name });
     button.addEventListener("click", () => take(new File([tracks], `${name}.csv`, { type: "text/csv" }), frame));
@@ -64,3 +96,6 @@ async function forecast(without = []) {
     say(byId("scene-error"), wordsOf(error));
   }
 }
+
+registerTab("scene", { title: "Scene", reads: "scene", markup });
+start();

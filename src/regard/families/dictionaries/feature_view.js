@@ -1,9 +1,9 @@
 // The features of a dictionary: listed and searched, and the chosen one with its contexts, its outputs and what else is known.
 
-import { colour, inkOn, onTheme } from "./colours.js";
-import { make, partsOf } from "./dom.js";
-import { percent, spokenToken } from "./format.js";
-import { drawBoxes, drawUnderVeil } from "./overlay.js";
+import { colour, inkOn, onTheme } from "../../look/colours.js";
+import { make, partsOf } from "../../look/dom.js";
+import { percent, spokenToken } from "../../look/format.js";
+import { drawBoxes, drawUnderVeil } from "../../look/overlay.js";
 
 const SIDE = 150; // pixels of an image
 const MARKUP = `

@@ -2,10 +2,11 @@
 // it, and what one box or word looks at; small matrices show all heads. A report without panels shows its boxes alone:
 // `details.boxes` is then a list of { name, boxes: [{ box, name, score }] }, one set for each stage of a detector.
 
-import { prepare } from "../colours.js";
-import { announce, make, partsOf } from "../dom.js";
-import { percent } from "../format.js";
-import { registerView } from "../offline.js";
+import { registerLabels } from "../../look/axis_labels.js";
+import { prepare } from "../../look/colours.js";
+import { announce, make, partsOf } from "../../look/dom.js";
+import { percent } from "../../look/format.js";
+import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
 const SIDE = 520, CELL = 5; // pixels of the image, of a cell of a small matrix
@@ -180,3 +181,4 @@ const markup = `
   </section>`;
 
 registerView("boxes", { markup, layout: "gallery", open: (root, report, weightsOf) => new BoxesView(root, report, weightsOf) });
+registerLabels("boxes", ({ names }, at) => names[at]);

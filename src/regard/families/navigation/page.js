@@ -1,15 +1,47 @@
 // The House tab: a house and an instruction in, ranked paths out. A click on the plan starts from another viewpoint, and
-// one on a path of the list shows the attention to it. The view is that of the offline page (look/axes/house.js).
+// one on a path of the list shows the attention to it. The view is that of the offline page (house.js).
+//
+// Its parts, for tests and scripts: #house-file -drop -model -text -start -heading -go -error, #house-examples
+// button, #house-view (data-state: empty | busy | done | error) with [data-part="canvas" | "readout" | "words" |
+// "paths" | "layer" | "head"]
 
-import { get, upload, wordsOf } from "./api.js";
-import { byId, fillSelect, make, onDrop, say } from "./dom.js";
-import { modelLabel } from "./format.js";
-import { showReport } from "./inspect.js";
-import { modelList, watchModels } from "./model_list.js";
+import { upload, wordsOf } from "../../api.js";
+import { byId, fillSelect, make, onDrop, say } from "../../dom.js";
+import { modelLabel } from "../../format.js";
+import { examplesFor, showReport } from "../../inspect.js";
+import { modelList, watchModels } from "../../model_list.js";
+import { registerTab } from "../../tabs.js";
+
+const markup = `
+  <p class="empty" id="house-none" hidden>No model here finds paths. Start the server with <code>-m FOLDER</code> of one, such as a VLN-BERT.</p>
+  <div id="house-content">
+    <form class="card file-form" id="house-form">
+      <div>
+        <label class="drop" id="house-drop">
+          <input type="file" id="house-file" accept=".json" aria-describedby="house-error">
+          <span class="drop-title">Drop the graph of a house here, or <u>choose one</u></span>
+          <span class="hint">A connectivity file, NAME_connectivity.json. The model sees no images, only the geometry.</span>
+        </label>
+        <p class="hint samples-name" id="house-examples-name">Or try one of these</p>
+        <div class="row" id="house-examples" role="group" aria-labelledby="house-examples-name"></div>
+      </div>
+      <div>
+        <label class="field">Model<select id="house-model"></select></label>
+        <label class="field">Instruction<input id="house-text" autocomplete="off"></label>
+        <div class="row">
+          <label class="field">Start<select id="house-start"></select></label>
+          <label class="field">Heading in degrees<input type="number" id="house-heading" value="0" min="-360" max="360" step="any"></label>
+          <button type="submit" class="main" id="house-go">Find the path</button>
+        </div>
+        <p class="notice bad" id="house-error" role="alert" hidden></p>
+      </div>
+    </form>
+    <div id="house-view" data-state="empty" hidden></div>
+  </div>`;
 
 let file = null, asked = 0;
 
-export function startHouse() {
+function start() {
   const input = byId("house-file");
   onDrop(byId("house-drop"), ([first]) => take(first));
   input.addEventListener("change", () => take(input.files[0]));
@@ -30,7 +62,7 @@ function showModels() {
 
 /** Built-in houses, each with a route in words. */
 async function showExamples() {
-  const examples = await get("/api/inspect/houses");
+  const examples = await examplesFor(byId("house-model").value);
   byId("house-examples").replaceChildren(...examples.map(({ name, graph, start, heading, instruction }) => {
     const button = make("button", { type: "button", className: "pill", textContent: name, title: instruction });
     button.addEventListener("click", async () => {
@@ -75,3 +107,6 @@ async function find(rank = 0, without = []) {
     say(byId("house-error"), wordsOf(error));
   }
 }
+
+registerTab("house", { title: "House", reads: "house", markup });
+start();

@@ -1,7 +1,7 @@
 // The offline page of a dictionary: its features and what the model says without them are in the page itself.
 
-import { drawScale, onTheme } from "./colours.js";
-import { byId, make } from "./dom.js";
+import { drawScale, onTheme } from "../../look/colours.js";
+import { byId, make } from "../../look/dom.js";
 import { FeatureBrowser, answerTable } from "./feature_view.js";
 
 const HEADS = ["Context", "As it is", "Switched off", "Turned up"];

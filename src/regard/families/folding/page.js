@@ -1,16 +1,45 @@
 // The Protein tab: a sequence, an alignment or a structure in; the model's answer, and what its residues look at. The view
-// is that of the report (look/axes/VIEW.js).
+// is that of the report.
+//
+// Its parts, for tests and scripts: #protein-file -drop -model -text -go -error -answer, #protein-examples button,
+// #protein-view (data-state: empty | busy | done | error); of a structure: [data-part="map" | "chain" | "readout" |
+// "layer" | "head" | "colour" | "overlay" | "truth"]
 
-import { get, upload, wordsOf } from "./api.js";
-import { showAnswer } from "./answers.js";
-import { byId, fillSelect, make, onDrop, say } from "./dom.js";
-import { modelLabel } from "./format.js";
-import { showReport } from "./inspect.js";
-import { modelList, watchModels } from "./model_list.js";
+import { upload, wordsOf } from "../../api.js";
+import { registerAnswer, showAnswer } from "../../answers.js";
+import { byId, fillSelect, make, onDrop, say } from "../../dom.js";
+import { modelLabel } from "../../format.js";
+import { examplesFor, showReport } from "../../inspect.js";
+import { modelList, watchModels } from "../../model_list.js";
+import { registerTab } from "../../tabs.js";
+
+const markup = `
+  <p class="empty" id="protein-none" hidden>No model here reads proteins. Start the server with <code>-m FOLDER</code> of one, such as an Evoformer.</p>
+  <div id="protein-content">
+    <form class="card file-form" id="protein-form">
+      <div>
+        <label class="drop" id="protein-drop">
+          <input type="file" id="protein-file" accept=".fasta,.fa,.a3m,.afa,.pdb,.ent,.cif" aria-describedby="protein-error">
+          <span class="drop-title">Drop a FASTA, A3M, PDB or mmCIF file here, or <u>choose one</u></span>
+          <span class="hint">A structure is predicted from its sequence, and compared with it; a model of pairs reads two sequences</span>
+        </label>
+        <p class="hint samples-name" id="protein-examples-name">Or try one of these, generated</p>
+        <div class="row" id="protein-examples" role="group" aria-labelledby="protein-examples-name"></div>
+      </div>
+      <div>
+        <label class="field">Model<select id="protein-model"></select></label>
+        <label class="field">Sequence<textarea id="protein-text" rows="3" spellcheck="false" autocomplete="off"></textarea></label>
+        <button type="submit" class="main" id="protein-go">Read it</button>
+        <p class="notice bad" id="protein-error" role="alert" hidden></p>
+        <div id="protein-answer"></div>
+      </div>
+    </form>
+    <div id="protein-view" data-state="empty" hidden></div>
+  </div>`;
 
 let file = null, asked = 0, whole = null; // what the model answered with all heads
 
-export function startProtein() {
+function start() {
   const input = byId("protein-file");
   onDrop(byId("protein-drop"), ([first]) => take(first));
   input.addEventListener("change", () => take(input.files[0]));
@@ -32,7 +61,7 @@ const chosenModel = () => modelList.models.find((model) => model.id === byId("pr
 
 /** Generated chains, whose structure is known; a model of pairs reads one with the next. */
 async function showExamples() {
-  const examples = await get("/api/inspect/chains");
+  const examples = await examplesFor(byId("protein-model").value);
   byId("protein-examples").replaceChildren(...examples.map(({ name, sequence, structure }, number) => {
     const button = make("button", { type: "button", className: "pill", textContent: `${name}, ${sequence.length} residues`, title: sequence });
     button.addEventListener("click", () => {
@@ -85,3 +114,17 @@ async function inspect(without = []) {
     say(byId("protein-error"), wordsOf(error));
   }
 }
+
+/** How sure a model is of a structure, and what was changed in the sequence. */
+function folded({ name, confidence, told }) {
+  const mean = confidence.reduce((sum, each) => sum + each, 0) / confidence.length;
+  return [
+    make("h3", { className: "answer-name", textContent: `${name}: ${confidence.length} residues` }),
+    make("p", { className: "caption", textContent: `confidence ${mean.toFixed(0)} of 100, its own estimate; no claim of folding` }),
+    ...told.map((each) => make("p", { className: "hint", textContent: each })),
+  ];
+}
+
+registerAnswer("fold", folded);
+registerTab("protein", { title: "Protein", reads: "protein", markup });
+start();

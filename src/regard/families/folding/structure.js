@@ -3,10 +3,11 @@
 // the map or of the chain: what it looks at lights up in both. The offline page and the lens make their elements from
 // `markup`.
 
-import { announce, make, partsOf } from "../dom.js";
-import { cssColour, font, onTheme, prepare } from "../colours.js";
-import { percent } from "../format.js";
-import { registerView } from "../offline.js";
+import { registerLabels } from "../../look/axis_labels.js";
+import { announce, make, partsOf } from "../../look/dom.js";
+import { cssColour, font, onTheme, prepare } from "../../look/colours.js";
+import { percent } from "../../look/format.js";
+import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
 const SIDE = 440, MARGIN = 26, NEAR = 14; // pixels: of both canvases, around the chain, from the pointer to a residue
@@ -314,3 +315,4 @@ const markup = `
   </section>`;
 
 registerView("structure", { markup, layout: "gallery", open: (root, report, weightsOf) => new StructureView(root, report, weightsOf) });
+registerLabels("residues", ({ sequence }, at) => `${sequence[at]}${at + 1}`);

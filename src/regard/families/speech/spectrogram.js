@@ -2,10 +2,11 @@
 // can be played: a cursor moves along, and the token that is being said shows where it looked. The offline page and the
 // lens make their elements from `markup`.
 
-import { announce, make, onWidth, partsOf } from "../dom.js";
-import { cssColour, onTheme, prepare } from "../colours.js";
-import { percent } from "../format.js";
-import { registerView } from "../offline.js";
+import { registerLabels } from "../../look/axis_labels.js";
+import { announce, make, onWidth, partsOf } from "../../look/dom.js";
+import { cssColour, onTheme, prepare } from "../../look/colours.js";
+import { percent } from "../../look/format.js";
+import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
 const WAVE = 56, SPECTRUM = 210, TAGS = 20; // pixels: height of the wave, of the spectrogram, of the labels above it
@@ -169,3 +170,4 @@ const markup = `
   </section>`;
 
 registerView("spectrogram", { markup, open: (root, report, weightsOf) => new SpectrogramView(root, report, weightsOf) });
+registerLabels("frames", ({ seconds }, at) => `${(at * seconds).toFixed(2)} s`);

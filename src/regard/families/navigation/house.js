@@ -2,10 +2,11 @@
 // instruction and the steps of a path: point at a word, and the steps it looks at light up; point at a step, and the
 // words light up. The offline page and the lens make their elements from `markup`.
 
-import { announce, make, partsOf } from "../dom.js";
-import { onTheme, prepare } from "../colours.js";
-import { percent } from "../format.js";
-import { registerView } from "../offline.js";
+import { registerLabels } from "../../look/axis_labels.js";
+import { announce, make, partsOf } from "../../look/dom.js";
+import { onTheme, prepare } from "../../look/colours.js";
+import { percent } from "../../look/format.js";
+import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
 const WIDTH = 620, MOST_HEIGHT = 560, MARGIN = 34; // pixels of the plan
@@ -240,3 +241,4 @@ const markup = `
   </section>`;
 
 registerView("house", { markup, layout: "gallery", open: (root, report, weightsOf) => new HouseView(root, report, weightsOf) });
+registerLabels("steps", (_, at) => (at ? `step ${at - 1}` : "path"));

@@ -2,10 +2,11 @@
 // step, and whom and when it looks at grows; play the scene in time. The offline page and the lens make their elements
 // from `markup`.
 
-import { announce, calm, make, partsOf, within } from "../dom.js";
-import { cssColour, onTheme, prepare } from "../colours.js";
-import { percent } from "../format.js";
-import { registerView } from "../offline.js";
+import { registerLabels } from "../../look/axis_labels.js";
+import { announce, calm, make, partsOf, within } from "../../look/dom.js";
+import { cssColour, onTheme, prepare } from "../../look/colours.js";
+import { percent } from "../../look/format.js";
+import { registerView } from "../../look/offline.js";
 
 const MEAN = -1, LIKELIEST = -1; // in place of a head, of a sample
 const WIDTH = 660, MOST_HEIGHT = 560, MARGIN = 30; // pixels of the plan
@@ -266,3 +267,4 @@ const markup = `
   </section>`;
 
 registerView("agents", { markup, layout: "gallery", open: (root, report, weightsOf) => new AgentsView(root, report, weightsOf) });
+registerLabels("agents", ({ names, steps }, at) => `${names[Math.floor(at / steps.length)]} at ${steps[at % steps.length]}`);
