@@ -22,8 +22,8 @@ import torch
 from torch import nn
 
 from regard.attention import record
-from regard.attention.activations import record_activations
 from regard.attention.intervene import WithoutHead, intervene
+from regard.attention.places import record_activations
 from regard.families.language.gpt import PRESETS as GPTS
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.families.translation.transformer import PRESETS as TRANSFORMERS

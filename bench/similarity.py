@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder
 from regard.families.language.encoder import TextEncoder
 
 FILE = "../shared/data/glue/STS-B/dev.tsv.gz"

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from regard.families.speech.audio import write_wav
 from regard.families.speech.manifest import utterances
 from regard.families.speech.view import inspect_speech
-from regard.look.given import GivenInput
+from regard.look.inspection import GivenInput
 from regard.look.save import save
 from tiny_speech import save_recognizer, tiny_recognizer
 

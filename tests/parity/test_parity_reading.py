@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.attention import record
-from regard.attention.activations import record_activations
 from regard.attention.intervene import Patch, WithoutHead, intervene
+from regard.attention.places import record_activations
 from regard.checkpoints import load_model
 from regard.claims.heads import head_table, text_loss
 from regard.families.language.language_models import LanguageModel

@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder
 from regard.cli.main import run
 from regard.errors import CheckpointError
 

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from regard.attention.activations import value_of
 from regard.attention.core import attention_weights
-from regard.attention.places import Argument, Computed, Place, Result, find_places
+from regard.attention.places import Argument, Computed, Place, Result, find_places, value_of
 from regard.attention.record import attention_names
 from regard.attention.scores import ScoredAttention
 from regard.errors import UsageError

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.cache import LayerCache, Slots, StaticCache
 from regard.attention.core import Attend
 from regard.attention.packing import Packing

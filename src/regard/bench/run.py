@@ -24,7 +24,7 @@ from torch import nn
 
 from regard.bench.engines import CTRANSLATE2, ENGINES, OURS, THEIRS, Answer, Task
 from regard.checkpoints import export_model, load_model, save_model
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.text import TextTokenizer

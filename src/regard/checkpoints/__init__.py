@@ -1,8 +1,7 @@
 """Model folders: written atomically, and verified when they are read."""
 
-from regard.checkpoints.card import model_card
 from regard.checkpoints.folder import complete_checkpoints, newest_complete, publish, resolve, verify, write_folder
-from regard.checkpoints.huggingface import export_model
+from regard.checkpoints.huggingface import export_model, model_card
 from regard.checkpoints.models import LoadedModel, load_model, save_model, write_model
 from regard.checkpoints.weights import read_tensors, write_tensors
 

@@ -1,10 +1,6 @@
-"""Crash-safe folders: if writing one is interrupted, the last complete folder stays intact and can be found.
+"""Download models named `hf:owner/name` from the Hugging Face hub; nothing else uses the network."""
 
-A folder is complete when its manifest.json has the size and SHA-256 of every file that the program reads. Files for
-people (the model card, the metrics log) may be edited or removed. A folder is written under a hidden name beside its
-final place, synced to disk, and renamed. The writer holds a lock on the hidden folder, so that leftovers of a killed
-writer can be told from work in progress.
-"""
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -16,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -306,3 +303,34 @@ def _is_whole(folder: Path, check: Callable[[Path], None]) -> bool:
         log.warning("passed over %s: %s", folder, error)
         return False
     return True
+
+
+PREFIX = "hf:"
+WEIGHTS = ["*.safetensors", "*.bin"]
+WANTED = [*WEIGHTS, "*.json", "*.spm", "*.model", "*.txt"]
+
+
+def local_folder(name: str | Path) -> Path:
+    """The folder itself, or the cached files of `hf:owner/name`, which are downloaded if they are missing."""
+    if not str(name).startswith(PREFIX):
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    repository = str(name).removeprefix(PREFIX)
+    try:
+        cached = Path(snapshot_download(repository, allow_patterns=WANTED, local_files_only=True))
+        if any(file for pattern in WEIGHTS for file in cached.glob(pattern)):  # otherwise a download was interrupted
+            return cached
+    except HFValidationError as error:
+        raise CheckpointError(f"{name} is not a model name; write hf:owner/name ({error})") from None
+    except (LocalEntryNotFoundError, FileNotFoundError):
+        pass
+    print(f"fetching {repository} from the Hugging Face hub ({', '.join(WANTED)})", file=sys.stderr)
+    try:
+        return Path(snapshot_download(repository, allow_patterns=WANTED))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise CheckpointError(
+            f"cannot fetch {repository} from the Hugging Face hub: {reason}. Without a network, give a local folder"
+        ) from None

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import pydantic
 from torch import Tensor
 
-from regard.checkpoints.operations import Drop, Op, Tie
-from regard.checkpoints.rope import read_rope, write_rope
+from regard.checkpoints.operations import Drop, Op, Tie, read_rope, write_rope
 from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError

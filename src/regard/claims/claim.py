@@ -1,4 +1,4 @@
-"""What a claim of the lectures is, what a test of it says, and how its figures are drawn."""
+"""Figures of claims as charts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from regard.look.figures import line_chart
 
 Outcome = Literal["holds", "does not hold", "depends"]
 Row = dict[str, object]
@@ -84,3 +86,18 @@ class Claim:
 def judge(holds: bool, words: str, rows: list[Row] | None = None, chart: Chart | None = None) -> Verdict:
     """The verdict on a claim that holds or does not."""
     return Verdict("holds" if holds else "does not hold", words, rows or [], chart)
+
+
+def draw_rows(path: Path, chart: Chart, rows: Sequence[Row]) -> None:
+    """Draw rows of figures, with their spread where they have one."""
+    line_chart(
+        path,
+        chart.axis(rows),
+        chart.lines(rows),
+        title=chart.title,
+        x_label=chart.x_label,
+        y_label=chart.y_label,
+        logarithmic=chart.logarithmic,
+        log_x=chart.log_x,
+        spreads=chart.spreads(rows),
+    )

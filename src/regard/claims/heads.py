@@ -13,19 +13,20 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.activations import record_activations
 from regard.attention.intervene import HEADS, WithoutHead, head_count, intervene
+from regard.attention.places import record_activations
 from regard.attention.record import attention_names
-from regard.checkpoints.folder import resolve
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder, resolve
 from regard.data.batch import collate, pad_rows
+from regard.data.formats.lines import read_text
 from regard.data.formats.pairs import Pair
-from regard.data.formats.plain_text import read_text
 from regard.errors import DataError, UsageError, with_article
 from regard.families.contract import EvaluationOptions
 from regard.families.language.gpt import Gpt
@@ -38,6 +39,35 @@ from regard.look.interventions import models_of
 from regard.look.word_alignment import alignment_error_rate
 from regard.search.pipeline import batches_by_length
 from regard.verbs.options import refuse_given
+
+COOL_WARM = "RdBu_r"  # heads that help are red, heads that harm are blue
+NUMBERS_UP_TO = 16  # heads of a layer that get numbers
+
+
+def draw_effects(effects: Mapping[str, Sequence[float]], *, title: str, note: str) -> Figure:
+    """`effects` has for each layer what the model loses without each of its heads."""
+    widest = max(len(row) for row in effects.values())
+    table = np.full((len(effects), widest), np.nan)
+    for number, row in enumerate(effects.values()):
+        table[number, : len(row)] = row
+    figure = Figure(figsize=(2.2 + 0.62 * widest + 1.2, 1.3 + 0.42 * len(effects)), layout="constrained")
+    axes = figure.subplots()
+    reach = max(float(np.nanmax(np.abs(table))), 1e-9)
+    drawn = axes.imshow(table, cmap=COOL_WARM, vmin=-reach, vmax=reach, aspect="auto")
+    axes.set_xticks(range(widest), labels=[str(head) for head in range(widest)])
+    axes.set_yticks(range(len(effects)), labels=list(effects))
+    axes.set_xlabel("head")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if widest <= NUMBERS_UP_TO:
+        for (row, column), value in np.ndenumerate(table):
+            if np.isfinite(value):
+                colour = "white" if abs(value) > 0.6 * reach else "black"
+                axes.text(column, row, f"{value:+.2f}", ha="center", va="center", fontsize=7, color=colour)
+    axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
+    figure.colorbar(drawn, ax=axes, label=note, shrink=0.9)
+    return figure
+
 
 By = Literal["zero", "mean"]
 LOSS = "loss"

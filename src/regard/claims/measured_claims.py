@@ -13,8 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.claims.claim import Chart, ClaimOptions, Row, Verdict, judge
 from regard.claims.compare import rows_of, three_ways
-from regard.claims.growth import attention_growth
-from regard.claims.measurements import CHARTS, cost_of_heads, gradients_through_time, saturation
+from regard.claims.measurements import CHARTS, attention_growth, cost_of_heads, gradients_through_time, saturation
 from regard.claims.superposition import superposition, superposition_rows
 from regard.families.catalog import MODELS
 

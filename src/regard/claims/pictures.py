@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.claims.contest import Scores
-from regard.claims.fitting import fit
+from regard.claims.contest import Scores, fit
 from regard.data.synthetic.shapes import SHAPE_NAMES, Part, scenes
 from regard.families.catalog import MODELS
 

@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.claims.contest import Scores
-from regard.claims.fitting import fit
+from regard.claims.contest import Scores, fit
 from regard.claims.language import BEGIN, END, FIRST, NOUNS, PAD, TARGET_VOCAB, draw_pair
 from regard.families.catalog import MODELS
 from regard.families.language.bert import Bert

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.claims.contest import Scores
-from regard.claims.fitting import fit
+from regard.claims.contest import Scores, fit
 from regard.layers.recurrent import Kind, Recurrent
 
 SYMBOLS, BATCH, TESTED = 8, 32, 256

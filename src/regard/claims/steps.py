@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.core import attend, attention_scores, attention_weights
 from regard.attention.scores import ScoredAttention
 from regard.errors import UsageError

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
-from regard.look.charts import COLOURS, check_name, save_chart
+from regard.look.figures import COLOURS, check_name, save_chart
 
 REPRESENTED = 0.5  # a feature with a direction at least this long is represented
 WARM_UP, RATE = 0.1, 0.03  # the share of the steps in which the learning rate rises, and what it rises to

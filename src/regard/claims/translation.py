@@ -13,11 +13,10 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions
-from regard.claims.contest import Scores
-from regard.claims.fitting import fit
+from regard.claims.contest import Scores, fit
 from regard.claims.language import PAD, SOURCE_VOCAB, TARGET_VOCAB, Sentences, batches, sentences
 from regard.families.catalog import MODELS
 from regard.families.translation.seq2seq import Seq2Seq

@@ -53,7 +53,7 @@ def claims(
         print(json.dumps(listed) if as_json else "\n".join(f"{c['name']:28}{c['claim']}" for c in listed))
         return
     if output:
-        from regard.look.charts import check_name
+        from regard.look.figures import check_name
 
         if len(chosen) > 1:
             raise UsageError("an image shows the figures of one claim; name one")
@@ -79,7 +79,7 @@ def claims(
 
 
 def _draw(output: Path, name: str, verdict: Verdict) -> None:
-    from regard.claims.drawing import draw_rows
+    from regard.claims.claim import draw_rows
     from regard.errors import UsageError
 
     if verdict.chart is None:

@@ -62,7 +62,7 @@ def compare(
     Example: regard compare models test.tsv -m old=runs/en-es -m new=runs/en-es-adapted
     Example: regard compare length -m fixed=runs/phrasebook-rnn-fixed -m attention=runs/phrasebook-rnn -o length.svg
     """
-    from regard.look.charts import check_name
+    from regard.look.figures import check_name
 
     if output:
         check_name(output)  # fail before the work, not after it
@@ -171,7 +171,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 
 
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
-    from regard.claims.growth import attention_growth
+    from regard.claims.measurements import attention_growth
     from regard.device import find_device
     from regard.plan.units import byte_size
 
@@ -204,7 +204,7 @@ def _measured(what: str, output: Path | None, as_json: bool) -> None:
         rows = measurements.saturation([4, 16, 64, 256, 1024])
     _print_rows(rows, as_json)
     if output:
-        from regard.claims.drawing import draw_rows
+        from regard.claims.claim import draw_rows
 
         draw_rows(output, measurements.CHARTS[what], rows)
 
@@ -232,6 +232,6 @@ def _print(values: object, lines: Sequence[str], as_json: bool) -> None:
 
 def _draw(output: Path | None, places: Sequence[Any], lines: Mapping[str, list[float]], **options: Any) -> None:
     if output:
-        from regard.look.charts import line_chart
+        from regard.look.figures import line_chart
 
         line_chart(output, places, lines, **options)

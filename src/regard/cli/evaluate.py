@@ -104,8 +104,7 @@ class Evaluate:
     def evaluate_each(self, entries: Sequence[PipelineEntry]) -> None:
         """Measure models one by one, print their metrics, and name what could not be read."""
         import regard
-        from regard.checkpoints.folder import resolve
-        from regard.checkpoints.hub import local_folder
+        from regard.checkpoints.folder import local_folder, resolve
 
         results: dict[str, dict[str, object]] = {}
         unread: dict[str, None] = {}

@@ -81,8 +81,8 @@ def _write(table: HeadTable, output: Path) -> None:
     if output.suffix.lower() == ".json":
         write_whole(output, json.dumps(table.to_json()) + "\n")
     else:
-        from regard.look.figure_files import save_figure
-        from regard.look.head_figures import draw_effects
+        from regard.claims.heads import draw_effects
+        from regard.look.figures import save_figure
 
         rows = {layer: [each.effect for each in table.effects if each.layer == layer] for layer in table.layers}
         title, note = f"{table.metric} without a head", f"worse by (all heads: {table.whole:.3f})"

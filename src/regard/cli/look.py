@@ -111,7 +111,7 @@ class look:  # noqa: N801 - the name of the verb
 
     def report_of_file(self) -> AttentionReport:
         """The attention of a model that reads files, some of them with a text."""
-        from regard.look.given import GivenInput, inspect_input
+        from regard.look.inspection import GivenInput, inspect_input
         from regard.look.interventions import changed
         from regard.look.report import changed_facts, summary
 

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from regard.data.formats.archives import ARCHIVES, archive_members
-from regard.data.formats.lines import open_bytes, read_lines, refuse
+from regard.data.formats.lines import ARCHIVES, archive_members, open_bytes, read_lines, refuse
 from regard.data.images.datasets import decoded
 from regard.data.images.reading import SUFFIXES
 from regard.errors import DataError

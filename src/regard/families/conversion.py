@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from regard.checkpoints import LoadedModel, export_model, load_model, save_model
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder
 from regard.data.images.reading import PREPROCESSING
 from regard.data.tokenizers.huggingface import FILES
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer

@@ -6,8 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from regard.checkpoints.folder import resolve
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder, resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.images.reading import PREPROCESSING

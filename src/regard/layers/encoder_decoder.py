@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.cache import GrowingCache, LayerCache, Slots, growing, round_up
 from regard.attention.multihead import Memory
 from regard.attention.packing import Packing, packed, packing_for, unpacked

@@ -1,16 +1,28 @@
-"""Recurrent decoders that look at a memory before every token: what models with such a decoder share."""
+"""Decoders of texts over a grid of vectors, such as the cells of an image or the frames of a recording: recurrent, and
+a Transformer.
 
+Both take the grid as `[B L D]`. `forward` is teacher forcing; `first_state` and `step` decode.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.scores import Attended
-from regard.layers.recurrent import Recurrent
+from regard.attention.dropout import Dropout
+from regard.attention.multihead import MultiHeadAttention
+from regard.attention.packing import packed, packing_for, unpacked
+from regard.attention.places import Computed
+from regard.attention.positions import Added, SinusoidalPositions
+from regard.attention.scores import Attended, Estimator, ScoredAttention
+from regard.layers.blocks import DecoderLayer, Factors, FeedForward, Output, xavier_weights
+from regard.layers.encoder_decoder import EncoderDecoderState, MemoryDecoder, Position
+from regard.layers.recurrent import CELLS, Kind, Recurrent
 
 
 @dataclass(frozen=True)
@@ -110,3 +122,183 @@ def attending_steps(
 def which_draw(sequences: int, expected: float, device: torch.device) -> Bool[Tensor, "B"]:
     """The sequences that draw in this pass; a share of `expected` of them reads the expectation (Xu 2015, 4.2)."""
     return torch.rand(sequences, device=device) >= expected
+
+
+Looking = Literal["none", "soft", "hard"]
+Taught = Float[Tensor, "N T V"] | Factors  # the logits of teacher forcing, or their factors
+EMBEDDING_STD = 0.1
+
+
+class RecurrentGridDecoder(nn.Module):
+    """An LSTM or GRU that looks at the grid before every word (Xu et al. 2015).
+
+    s_0 and c_0 come from the mean of the grid by a layer with a tanh. Additive attention gives a context, which the
+    gate β = σ(w s_{t-1}) weighs. The next word is predicted from the state, the context and the previous word (deep
+    output). Without attention (`none`) the context is the mean of the grid at every step.
+    """
+
+    PLACES: ClassVar = {"gate": Computed("gate", read=lambda module, args, options, output: torch.sigmoid(output))}
+
+    def __init__(
+        self,
+        vocab: int,
+        *,
+        embedding: int,
+        width: int,
+        cell: Kind,
+        depth: int,
+        attention: Looking,
+        estimator: Estimator,
+        expected: float,
+        dropout: float,
+    ):
+        super().__init__()
+        self.width, self.depth, self.expected = width, depth, expected
+        self.embedding, self.dropout = nn.Embedding(vocab, embedding), Dropout(dropout)
+        self.first = nn.Linear(width, CELLS[cell].parts * depth * width)
+        self.recurrent = Recurrent(cell, embedding + width, width, depth, dropout=dropout)
+        self.cross: ScoredAttention | None = None
+        if attention != "none":
+            self.cross = ScoredAttention(width, width, reading=attention, estimator=estimator)
+            self.gate = nn.Linear(width, 1)
+        self.deep_output = nn.Linear(width + width + embedding, embedding)
+        self.output_weight, self.output_bias = self.embedding.weight, nn.Parameter(torch.zeros(vocab))
+        self.output = Output()
+        xavier_weights(self, EMBEDDING_STD)
+
+    def forward(
+        self,
+        grid: Float[Tensor, "B L D"],
+        inputs: Int[Tensor, "B T"],
+        inputs_mask: Bool[Tensor, "B T"] | None = None,
+        *,
+        factored: bool = False,
+    ) -> tuple[Taught, Attended | None]:
+        """The logits of every next word, and what every step looked at; None without attention."""
+        memory, previous = self._memory(grid), self.dropout(self.embedding(inputs))
+        hidden, seen = self._first_hidden(memory), None
+        if self.cross is None:
+            contexts = memory.summary[:, None].expand(-1, inputs.shape[1], -1)
+            outputs, _ = self.recurrent(torch.cat([previous, contexts], dim=-1), hidden)
+        else:
+            drawn = None
+            if self.cross.reading == "hard" and self.training:
+                drawn = which_draw(len(inputs), self.expected, inputs.device)
+            outputs, contexts, seen = attending_steps(
+                self.recurrent, previous, hidden, lambda state, _: self._look(state, memory, drawn), self.dropout, drawn
+            )
+        packing = packing_for(outputs, inputs_mask)
+        factors = self._factors(*(packed(each, packing) for each in (outputs, contexts, previous)))
+        factors = factors._replace(hidden=unpacked(factors.hidden, packing))
+        return factors if factored else self.output(*factors), seen
+
+    def first_state(self, grid: Float[Tensor, "S L D"]) -> RecurrentDecoderState:
+        """The state before the first word, with one hypothesis for each grid."""
+        memory = self._memory(grid)
+        return RecurrentDecoderState(memory, self._first_hidden(memory)[:, :, :, None])
+
+    def step(self, tokens: Int[Tensor, "S W"], state: RecurrentDecoderState) -> Float[Tensor, "S W V"]:
+        """Feed one word to W hypotheses of each of S grids; returns the logits of the next."""
+        previous, memory = self.dropout(self.embedding(tokens)), state.source
+        if self.cross is None:
+            context = memory.summary[:, None].expand(-1, tokens.shape[1], -1)
+        else:
+            above = state.hidden[0, -1]
+            context = self.cross(above, memory.memory, memory.keys)[0] * torch.sigmoid(self.gate(above))
+        output, after = self.recurrent.step(
+            torch.cat([previous, context], dim=-1).flatten(0, 1), state.hidden.flatten(2, 3)
+        )
+        state.hidden = after.view_as(state.hidden)
+        return self.output(*self._factors(output.view(*tokens.shape, -1), context, previous))
+
+    def _memory(self, grid: Float[Tensor, "S L D"]) -> DecoderMemory:
+        summary = grid.mean(dim=1)
+        if self.cross is None:
+            return DecoderMemory(summary[:, None], summary[:, None], None, summary)
+        return DecoderMemory(grid, self.cross.project(grid), None, summary)
+
+    def _first_hidden(self, memory: DecoderMemory) -> Float[Tensor, "N L S D"]:
+        flat = torch.tanh(self.first(memory.summary)).to(self.embedding.weight.dtype)  # so that cells add up in it
+        return flat.view(len(flat), -1, self.depth, self.width).permute(1, 2, 0, 3)
+
+    def _look(self, state: Float[Tensor, "B D"], memory: DecoderMemory, drawn: Bool[Tensor, "B"] | None) -> Glance:
+        assert self.cross is not None
+        read = self.cross(state[:, None], memory.memory, memory.keys, drawn=drawn)
+        context, weights, probabilities = (each[:, 0] for each in read)
+        gate = torch.sigmoid(self.gate(state))
+        return Glance(context * gate, weights, probabilities, gate[:, 0])
+
+    def _factors(
+        self, output: Float[Tensor, "B T D"], context: Float[Tensor, "B T D"], previous: Float[Tensor, "B T E"]
+    ) -> Factors:
+        deep = torch.tanh(self.deep_output(torch.cat([self.dropout(output), context, previous], dim=-1)))
+        return Factors(self.dropout(deep), self.output_weight, self.output_bias)
+
+
+class TransformerGridDecoder(MemoryDecoder):
+    """A Transformer decoder, pre-norm, whose cross-attention looks at the grid.
+
+    Without attention (`none`) its only memory is the mean of the grid.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        *,
+        width: int,
+        heads: int,
+        depth: int,
+        ffn_width: int,
+        attention: Looking,
+        dropout: float,
+    ):
+        super().__init__()
+        self.scale, self.looks = math.sqrt(width), attention != "none"
+        self.embedding, self.place = nn.Embedding(vocab, width), Added(SinusoidalPositions(width))
+        self.dropout = Dropout(dropout)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(
+                MultiHeadAttention(width, heads),
+                MultiHeadAttention(width, heads),
+                FeedForward(width, ffn_width, "gelu"),
+                dropout,
+                "pre",
+            )
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.output_weight, self.output_bias = self.embedding.weight, nn.Parameter(torch.zeros(vocab))
+        self.output = Output()
+        xavier_weights(self, width**-0.5)  # unit variance once scaled
+
+    def forward(
+        self,
+        grid: Float[Tensor, "B L D"],
+        inputs: Int[Tensor, "B T"],
+        inputs_mask: Bool[Tensor, "B T"] | None = None,
+        *,
+        grid_mask: Bool[Tensor, "B 1 1 L"] | None = None,
+        factored: bool = False,
+    ) -> tuple[Taught, Attended | None]:
+        """The logits of every next word. Its many heads are seen by `record` alone."""
+        memories = (layer.cross.remember(self._memory(grid), grid_mask) for layer in self._decoder_layers())
+        x = self._decode(inputs, memories, mask=inputs_mask)
+        return self.factors(x) if factored else self.predict(x), None
+
+    def first_state(
+        self, memory: Float[Tensor, "S L D"], mask: Bool[Tensor, "S 1 1 L"] | None = None
+    ) -> EncoderDecoderState:
+        """The state before the first word."""
+        return super().first_state(self._memory(memory), mask)
+
+    def embed_target(self, tokens: Int[Tensor, "R T"], first: Position) -> Float[Tensor, "R T D"]:
+        return self.dropout(self.place(self.embedding(tokens) * self.scale, first))
+
+    def finish_decoder(self, x: Float[Tensor, "R T D"]) -> Float[Tensor, "R T D"]:
+        return self.norm(x)
+
+    def factors(self, x: Float[Tensor, "B T D"]) -> Factors:
+        return Factors(x, self.output_weight, self.output_bias)
+
+    def _memory(self, grid: Float[Tensor, "B L D"]) -> Float[Tensor, "B L2 D"]:
+        return grid if self.looks else grid.mean(dim=1, keepdim=True)

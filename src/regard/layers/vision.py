@@ -1,20 +1,18 @@
-"""Parts shared by image models: common settings, patches, positions on a grid, and windows of tokens.
-
-A feature map is [B C H W] where convolutions work on it and [B H W D] where tokens do.
-"""
+"""Models that build on the feature maps of another: the settings and the making of that body."""
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, Shaped
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.config import Config, Examples
 from regard.errors import ConfigError
+from regard.families.catalog import MODELS
 from regard.layers.blocks import ACTIVATIONS, Activation
 
 Grid = tuple[int, int]  # rows and columns of a map
@@ -253,3 +251,47 @@ def weights_on_map(
     where = queries[:, :, None] % (cells + 1), keys[:, None, :] % (cells + 1)
     whole[:, :, *torch.broadcast_tensors(*where)] = weights
     return whole[:, :, :cells, :cells]
+
+
+class BodyConfig(ImageInputConfig):
+    """A body by its name, preset and further values; it reads the images of the whole model."""
+
+    body: str  # any model of the catalog that yields feature maps
+    body_preset: str = ""
+    body_values: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("body_values")
+    @classmethod
+    def _tuples(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Lists, as files have them, are tuples, so that a configuration equals the one it was saved from."""
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+    @model_validator(mode="after")
+    def _check_body(self) -> "BodyConfig":
+        if not _is_backbone(self.body):
+            known = ", ".join(name for name in MODELS if _is_backbone(name))
+            raise ConfigError(f"body = {self.body!r}: yields no feature maps; models that do: {known}")
+        presets = MODELS[self.body].presets
+        if self.body_preset not in ("", *presets):
+            raise ConfigError(f"body_preset = {self.body_preset!r}: is none of {self.body}: {', '.join(presets)}")
+        self.body_config()
+        return self
+
+    def body_config(self) -> BackboneConfig:
+        """The configuration of the body. Its own classes are not used, so it is given one."""
+        entry = MODELS[self.body]
+        preset = entry.presets[self.body_preset] if self.body_preset else {}
+        values = {**preset, **self.body_values, "image_size": self.image_size, "channels": self.channels, "classes": 1}
+        config = entry.config.parse(values, section="body_values")
+        assert isinstance(config, BackboneConfig)
+        return config
+
+    def build_body(self) -> nn.Module:
+        """A new body without its output layer."""
+        body = MODELS[self.body].model(self.body_config())
+        body.output = nn.Identity()
+        return body
+
+
+def _is_backbone(name: str) -> bool:
+    return name in MODELS and issubclass(MODELS[name].config, BackboneConfig)

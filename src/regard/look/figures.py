@@ -1,20 +1,59 @@
-"""Attention between tokens as figures: a heat map of one matrix, or small maps of every head."""
+"""Line charts: one value against another, a line per model."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from typing import Literal
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+import matplotlib
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from regard.data.files import atomic_write
 from regard.errors import UsageError
 from regard.look.panels import Panel
 from regard.look.report import AttentionReport
+
+DPI = 160
+# Tried after DejaVu for scripts it lacks, when the system has them.
+FALLBACK_FONTS = (
+    "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
+    "Noto Sans Thai", "Arial Unicode MS", "Hiragino Sans", "PingFang SC", "Microsoft YaHei", "Malgun Gothic",
+    "Nirmala UI",
+)  # fmt: skip
+
+
+def save_figure(make: Callable[[], Figure], path: Path) -> Path:
+    """Write a figure as .png or .svg; equal figures give equal files. Matplotlib's global state stays as it is."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(f"cannot draw a figure to {path.name!r}; name a file ending in .png or .svg")
+    file_format = path.suffix.lower()[1:]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    style: dict[Any, Any] = {
+        "font.family": _font_families(),
+        "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
+        "svg.hashsalt": "regard",  # ids inside the file do not depend on the time or the process
+    }
+    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
+        figure = make()
+        with atomic_write(path) as file:
+            figure.savefig(file, format=file_format, dpi=DPI, metadata=metadata)
+    return path
+
+
+def _font_families() -> list[str]:
+    installed = set(font_manager.get_font_names())
+    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed), "sans-serif"]
+
 
 View = Literal["alignment", "heads"]
 
@@ -211,3 +250,56 @@ def small_multiples(report: AttentionReport) -> Figure:
         figure.text(x / width, 1 - (heading - 0.07) / height, label, ha="center", va="bottom", fontsize=8, color=MUTED)
     _write_heading(figure, lines, f"{report.model} · rows look at columns · shading is scaled within each map")
     return figure
+
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # told apart by colour-blind people too
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file whose suffix names no format a chart can have."""
+    if path.suffix not in (".svg", ".png"):
+        raise UsageError(f"cannot draw a chart to {path.name!r}; name a file ending in .svg or .png")
+
+
+def line_chart(
+    path: Path,
+    x: Sequence[str] | Sequence[float],
+    lines: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    logarithmic: bool = False,
+    log_x: bool = False,
+    spreads: Mapping[str, Sequence[float]] | None = None,
+) -> Path:
+    """Draw `lines` over the same `x` to a .svg or .png file; `logarithmic` is both axes, `log_x` only one. `spreads`
+    are drawn as bars around the values."""
+    check_name(path)
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, values) in enumerate(lines.items()):
+        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+        around = (spreads or {}).get(name)
+        axes.errorbar(x, values, yerr=around, label=name, linewidth=2, markersize=6, capsize=3, **style)  # type: ignore[arg-type]
+    if logarithmic:
+        axes.set_yscale("log")
+    if logarithmic or log_x:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([float(value) for value in x], labels=[str(value) for value in x])
+    axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return save_chart(figure, path)
+
+
+def save_chart(figure: Figure, path: Path) -> Path:
+    """Write a chart as .svg or .png, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
+    return path

@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.attention.activations import record_activations
 from regard.attention.intervene import AddDirection, Change, Patch, ReplaceWeights, WithoutHead, intervene
-from regard.attention.places import places
+from regard.attention.places import places, record_activations
 from regard.attention.record import record
 from regard.errors import DataError, UsageError
 

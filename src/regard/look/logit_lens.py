@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.activations import record_activations
+from regard.attention.places import record_activations
 from regard.errors import UsageError
 from regard.look.predictions import TokenProbability
 

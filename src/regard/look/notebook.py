@@ -11,7 +11,7 @@ from regard.data.arguments import refuse_images, refuse_missing_image
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.families.loading import load_pipeline
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.page import render_page
 from regard.look.report import AttentionReport
 from regard.look.save import save

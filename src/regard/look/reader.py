@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention.activations import record_activations
 from regard.attention.intervene import Apply
-from regard.attention.places import Computed, Place, find_places
+from regard.attention.places import Computed, Place, find_places, record_activations
 from regard.data.batch import Batch, collate
+from regard.data.formats.lines import Documents
 from regard.data.formats.pairs import Pair
-from regard.data.formats.plain_text import Documents
 from regard.data.sources import Part
 from regard.data.tokenizers.pair import START
 from regard.data.tokenizers.text import TextTokenizer

@@ -9,8 +9,7 @@ from pathlib import Path
 from regard.data.files import write_whole
 from regard.errors import UsageError
 from regard.families.catalog import FIGURES, imported
-from regard.look.figure_files import save_figure
-from regard.look.figures import View, draw
+from regard.look.figures import View, draw, save_figure
 from regard.look.image_figures import draw_over_image
 from regard.look.page import render_page
 from regard.look.panels import Grid, Point

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from regard.attention.cache import round_up
 from regard.attention.places import hook_tables
 from regard.search.candidates import Candidates, Grid, StepDecision
-from regard.search.ensemble import Ensemble
-from regard.search.protocols import StaticModel, StaticState, StepModel
+from regard.search.protocols import Ensemble, StaticModel, StaticState, StepModel
 from regard.search.search import Search
 
 STEPS_PER_READ = 8  # steps between two reads of the log

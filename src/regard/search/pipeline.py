@@ -16,8 +16,7 @@ from regard.device import find_device
 from regard.errors import UsageError, with_article
 from regard.families.catalog import MODELS, models_run_by
 from regard.search.cuda_graphs import with_cuda_graphs
-from regard.search.ensemble import Ensemble
-from regard.search.protocols import TokenSourceModel
+from regard.search.protocols import Ensemble, TokenSourceModel
 from regard.search.settings import SearchSettings
 from regard.search.speculative import decoding_model, learned_positions
 

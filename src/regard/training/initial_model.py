@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from regard.checkpoints import LoadedModel, load_model
-from regard.checkpoints.folder import resolve
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder, resolve
 from regard.checkpoints.models import identify, own_tensors
 from regard.config import Config
 from regard.data.tokenizers.text import TextTokenizer

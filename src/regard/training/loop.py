@@ -19,9 +19,10 @@ from regard.errors import TrainingError
 from regard.families.catalog import TASKS
 from regard.layers.blocks import keep_half
 from regard.search.settings import RECIPE
+from regard.training.cuda_graphs import StepWindow
 from regard.training.distributed import ALONE, Ranks, engine, joined
 from regard.training.metrics_log import MetricsLog, NoLog
-from regard.training.optimisation import Optimisation
+from regard.training.optim import Optimisation
 from regard.training.publishing import mean_of, publish_model, weights_of
 from regard.training.recipe.base import Recipe
 from regard.training.reporter import Heartbeat, NoReporter, Reporter, shown
@@ -30,7 +31,6 @@ from regard.training.run_folder import DATA, claim
 from regard.training.run_model import build_model, refuse_to_divide
 from regard.training.run_state import LoaderPlace, seed_everything
 from regard.training.safeguards import SignalError, Signals, first_bad_module
-from regard.training.step_window import StepWindow
 from regard.training.task import Task
 from regard.training.updates import Updates, can_be_captured
 

@@ -12,14 +12,12 @@ from torch import Tensor, nn
 
 from regard.data.batch import TensorBatch
 from regard.device import multiplies_bf16
-from regard.training.cuda_graphs import CapturedUpdate, CudaGraphs, Work
+from regard.training.cuda_graphs import CapturedUpdate, CudaGraphs, StepWindow, Work
 from regard.training.distributed import Engine, Ranks, full
 from regard.training.losses import Loss
-from regard.training.optim import guarded_step
-from regard.training.optimisation import Optimisation
+from regard.training.optim import Optimisation, guarded_step
 from regard.training.recipe.base import Recipe
 from regard.training.run_state import Progress, seed_draws
-from regard.training.step_window import StepWindow
 from regard.training.task import Task
 
 B = TypeVar("B", bound=TensorBatch)

@@ -136,8 +136,7 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
 
 def refuse_model(name: str, entry: PipelineEntry, does: str) -> NoReturn:
     """Refuse a model that cannot do what it is asked for, and name the verbs that it has."""
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
+    from regard.checkpoints.folder import local_folder, resolve
     from regard.checkpoints.models import identify
     from regard.families.catalog import MODELS, VERBS
 

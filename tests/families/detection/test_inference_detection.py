@@ -14,7 +14,7 @@ from regard.cli.main import run
 from regard.data.images.reading import Preprocessing, read_image
 from regard.families.catalog import MODELS
 from regard.families.detection.pipeline import ObjectDetector
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.save import save
 
 NAMES = ("cat", "dog")

@@ -11,8 +11,8 @@ from PIL import Image
 from torch.nn import functional
 
 import regard
-from regard.attention.activations import record_activations
 from regard.attention.intervene import intervene
+from regard.attention.places import record_activations
 from regard.checkpoints import save_model
 from regard.data.images.reading import Preprocessing
 from regard.data.synthetic.scene_texts import ANSWERS, phrases, questions

@@ -13,7 +13,7 @@ from tokenizers import models, pre_tokenizers
 from torch.nn import functional
 
 import regard
-from regard.attention.activations import record_activations
+from regard.attention.places import record_activations
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.errors import ConfigError, UsageError

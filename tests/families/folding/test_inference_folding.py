@@ -13,7 +13,7 @@ from regard.errors import DataError
 from regard.families.folding import pipeline as folding
 from regard.families.folding.data import built_in_chain, pad_inputs
 from regard.families.folding.pipeline import inference_bytes
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.panels import Residues
 from regard.look.report import from_json, to_json
 from regard.plan.recorder import peak_bytes

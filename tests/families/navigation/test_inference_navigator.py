@@ -12,7 +12,7 @@ from regard.errors import CheckpointError, DataError, UsageError
 from regard.families.navigation.features import candidate_paths
 from regard.families.navigation.pipeline import Navigator, find_house
 from regard.families.navigation.synthetic import built_in_house
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.report import from_json, to_json
 from regard.look.save import save
 

@@ -25,7 +25,7 @@ from regard.families.proteins.data import (
 from regard.families.proteins.pipeline import POOL
 from regard.families.proteins.task import area_under_curve, binary_scores
 from regard.families.proteins.view import residue_weights
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.report import from_json, to_json
 from regard.look.save import save
 from regard.training.loop import train

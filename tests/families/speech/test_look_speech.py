@@ -14,7 +14,7 @@ from regard.errors import UsageError
 from regard.families.speech.audio import write_wav
 from regard.families.speech.manifest import utterances
 from regard.families.speech.view import inspect_speech
-from regard.look.given import GivenInput
+from regard.look.inspection import GivenInput
 from regard.look.panels import Frames
 from regard.look.report import from_json, to_json
 from regard.look.save import save

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from regard.attention import record
-from regard.attention.positions import sinusoidal
-from regard.attention.relative import DistanceTable, RelativePositions
+from regard.attention.positions import DistanceTable, RelativePositions, sinusoidal
 from regard.errors import ConfigError
 from regard.families.speech.conformer import (
     PRESETS,

@@ -8,7 +8,7 @@ from transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer import (
     Wav2Vec2ConformerRelPositionalEmbedding,
 )
 
-from regard.attention.relative import DistanceTable
+from regard.attention.positions import DistanceTable
 from regard.families.speech.conformer import ConformerBlock
 
 # their name -> ours

@@ -16,7 +16,7 @@ from regard.errors import DataError, UsageError
 from regard.families.trajectories.data import built_in_walkers
 from regard.families.trajectories.model import PRESETS, AgentFormer, AgentFormerConfig
 from regard.families.trajectories.view import between_agents
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.report import from_json, to_json
 from regard.plan.measure import measure_step
 from regard.training.recipe.sections import TrainingSection

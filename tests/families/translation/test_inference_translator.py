@@ -235,7 +235,7 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> Translator:
         return [Pass(weights, [0, 1, 2, -1], words_of, 3, 3)]
 
     found = [[Hypothesis(said, -0.5, -1.5, finished=True)]]
-    monkeypatch.setattr("regard.families.translation.source_search.search", lambda *_: found)
+    monkeypatch.setattr("regard.families.translation.translation.search", lambda *_: found)
     monkeypatch.setattr(translator, "passes", look)
     return translator
 

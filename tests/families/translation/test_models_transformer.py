@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention import MultiHeadAttention, masks, record
+from regard.attention import MultiHeadAttention, record
+from regard.attention import core as masks
 from regard.errors import ConfigError
 from regard.families.translation.transformer import PRESETS, Transformer, TransformerConfig
 from regard.layers.blocks import DecoderLayer, EncoderLayer, FeedForward

@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from regard.attention import Attend, ScoredAttention, record
-from regard.attention.activations import record_activations
-from regard.attention.places import places
+from regard.attention.places import places, record_activations
 from regard.attention.record import attention_names
 from regard.errors import UsageError
 from regard.families.catalog import MODELS

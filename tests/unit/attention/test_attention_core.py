@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.attention import attend, attention_weights, core, masks
+from regard.attention import attend, attention_weights, core
+from regard.attention import core as masks
 from regard.attention.core import attention_scores
 from regard.attention.dropout import drop
 

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from regard.attention import ScoredAttention, record
-from regard.attention.activations import record_activations
 from regard.attention.intervene import AddDirection, Apply, Patch, ReplaceWeights, WithoutHead, head_count, intervene
-from regard.attention.places import places
+from regard.attention.places import places, record_activations
 from regard.attention.record import attention_names
 from regard.errors import UsageError
 from regard.families.catalog import MODELS

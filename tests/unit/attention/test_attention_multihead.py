@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regard.attention import GrowingCache, MultiHeadAttention, Slots, masks
+from regard.attention import GrowingCache, MultiHeadAttention, Slots
+from regard.attention import core as masks
 from regard.attention.multihead import side_by_side
 from regard.attention.positions import Rotary
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import regard
-from regard.attention.activations import record_activations
+from regard.attention.places import record_activations
 from regard.claims.heads import head_table, score, text_loss
 from regard.cli.main import run
 from regard.data.formats.pairs import GoldPair

@@ -10,7 +10,7 @@ from PIL import Image
 
 import regard
 from regard.checkpoints import save_model
-from regard.claims import growth
+from regard.claims import measurements as growth
 from regard.cli.main import run
 from regard.data.images.reading import read_image
 from regard.families.catalog import MODELS

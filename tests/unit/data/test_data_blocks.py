@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
-from regard.data.formats.plain_text import read_text, split_text
+from regard.data.formats.lines import read_text, split_text
 from regard.data.text.masking import MaskedTexts, Masking, segments
 from regard.data.text.token_blocks import (
     EncodedLine,

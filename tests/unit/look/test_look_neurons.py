@@ -13,14 +13,14 @@ from PIL import Image
 
 import regard
 from regard.attention import record
-from regard.attention.activations import record_activations
+from regard.attention.places import record_activations
 from regard.families.captions.view import caption_report
 from regard.families.catalog import MODELS
 from regard.families.folding.data import pad_inputs
 from regard.families.navigation.synthetic import built_in_house
 from regard.families.proteins.data import InteractionSettings, ProteinPairs
 from regard.families.proteins.pipeline import InteractionPredictor
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.page import MAX_NEURONS, page_neurons, render_page
 from regard.look.report import from_json, to_json
 from regard.look.text import inspect_text

@@ -13,7 +13,7 @@ from PIL import Image
 
 import regard
 from regard.families.translation.view import inspect_translation
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.page import render_page
 
 SENTENCE = "we are eating bread"

@@ -11,7 +11,7 @@ from torch import nn
 from regard.errors import UsageError
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.search.candidates import MANY_SCORES, _top
-from regard.search.ensemble import Ensemble
+from regard.search.protocols import Ensemble
 from regard.search.search import Search, search
 from regard.search.settings import SearchSettings, Vocabulary
 from regard.search.start import from_source

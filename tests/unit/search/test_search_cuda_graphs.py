@@ -11,7 +11,7 @@ from regard.families.language.t5 import T5, T5Config
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.search import cuda_graphs
 from regard.search.cuda_graphs import GraphModel, power_of_four, with_cuda_graphs
-from regard.search.ensemble import Ensemble
+from regard.search.protocols import Ensemble
 from regard.search.search import Search, search
 from regard.search.settings import SearchSettings, Vocabulary
 from regard.search.start import from_prompt, from_source

@@ -9,7 +9,7 @@ from regard.families.language.gpt import Gpt, GptConfig
 from regard.families.language.lstm import Lstm, LstmConfig
 from regard.families.translation.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.families.translation.transformer import Transformer, TransformerConfig
-from regard.search.ensemble import Ensemble
+from regard.search.protocols import Ensemble
 from regard.search.search import Search, search
 from regard.search.settings import SearchSettings, Vocabulary
 from regard.search.speculative import SpeculativeModel

@@ -11,7 +11,7 @@ from regard.attention.scores import Attended, ScoredAttention
 from regard.checkpoints import newest_complete
 from regard.errors import ConfigError
 from regard.families.translation.seq2seq import Seq2Seq, Seq2SeqConfig
-from regard.layers.grid_decoders import RecurrentGridDecoder
+from regard.layers.recurrent_decoder import RecurrentGridDecoder
 from regard.training.hard_attention import (
     BASELINE,
     DrawsLoss,

@@ -11,8 +11,8 @@ from torch.distributed.checkpoint import CheckpointException
 
 from regard.checkpoints import verify
 from regard.errors import CheckpointError
-from regard.training.checkpoint_writer import CheckpointWriter
 from regard.training.distributed import ALONE, Ranks
+from regard.training.run_checkpoints import CheckpointWriter
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from regard.data.columns import map_values
-from regard.data.formats.archives import ARCHIVES, archive_members
+from regard.data.formats.lines import ARCHIVES, archive_members
 from regard.data.images.reading import SUFFIXES, Pixels, read_image
 from regard.errors import DataError
 

@@ -21,12 +21,16 @@ from regard.attention.dropout import Dropout
 from regard.attention.scores import Attended, Estimator
 from regard.config import Fraction, refuse_uneven
 from regard.errors import ConfigError
-from regard.layers.bodies import BodyConfig
 from regard.layers.encoder_decoder import EncoderDecoderState
 from regard.layers.example import Example, all_real, blank_images, blank_tokens
-from regard.layers.grid_decoders import Looking, RecurrentGridDecoder, Taught, TransformerGridDecoder
-from regard.layers.recurrent_decoder import RecurrentDecoderState
-from regard.layers.vision import GridPositions
+from regard.layers.recurrent_decoder import (
+    Looking,
+    RecurrentDecoderState,
+    RecurrentGridDecoder,
+    Taught,
+    TransformerGridDecoder,
+)
+from regard.layers.vision import BodyConfig, GridPositions
 
 SCENES: dict[str, Any] = {
     "image_size": 32, "body": "resnet", "body_preset": "tiny", "embedding": 64, "width": 128, "heads": 4, "depth": 1,

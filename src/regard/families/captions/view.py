@@ -13,8 +13,8 @@ from regard.errors import UsageError
 from regard.families.captions.pipeline import DRAWN, Caption, CaptionAttention, ImageCaptioner
 from regard.families.images.pipeline import ImageSource
 from regard.look.figures import INK, MUTED
-from regard.look.given import GivenInput, Inspected
 from regard.look.image_figures import CELL, facts, mark_point, show_image
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Grid, Panel, Point, Tokens
 from regard.look.report import AttentionReport
 

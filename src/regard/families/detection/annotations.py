@@ -20,7 +20,7 @@ from lxml import etree
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from regard.data.formats.archives import ARCHIVES
+from regard.data.formats.lines import ARCHIVES
 from regard.data.images.reading import SUFFIXES, read_image
 from regard.errors import DataError
 

@@ -29,9 +29,8 @@ from regard.families.detection.proposals import (
     RegionSettings,
     Truth,
 )
-from regard.layers.bodies import BodyConfig
 from regard.layers.example import Example, blank_images
-from regard.layers.vision import ImageConfig
+from regard.layers.vision import BodyConfig, ImageConfig
 
 PyramidNorm = Literal["none", "group"]
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import VectorBatch
-from regard.data.example_store import ExampleStore
+from regard.data.columns import ExampleStore
 from regard.errors import DataError, UsageError, with_article
 from regard.families.dictionaries.recipe import ReadSection, is_built_in
 from regard.families.loading import load_pipeline

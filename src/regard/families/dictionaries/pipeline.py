@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from regard.attention.intervene import intervene
 from regard.checkpoints import load_model
-from regard.checkpoints.folder import read_json
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder, read_json
 from regard.config import Config
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article

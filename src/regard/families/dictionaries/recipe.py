@@ -8,7 +8,7 @@ import pydantic
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from regard.config import Config
-from regard.data.formats.plain_text import Documents
+from regard.data.formats.lines import Documents
 from regard.look.reader import BUILT_IN, PREFIX
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection

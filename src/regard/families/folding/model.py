@@ -21,8 +21,8 @@ from regard.errors import ConfigError
 from regard.families.folding.pair_attention import EvoformerBlock, OuterProductMean, PairProducts
 from regard.families.folding.point_attention import Frames, PointAttention, StructureModule
 from regard.families.folding.structures import CONTACT
+from regard.layers.blocks import closed
 from regard.layers.example import Example, all_real, blank_tokens
-from regard.layers.initial_weights import closed
 
 SYMBOLS = 23  # 20 amino acids, unknown, gap, masked
 FIRST_EDGE, LAST_EDGE = 2.3125, 21.6875  # ångströms: the inner edges of the distogram's bins

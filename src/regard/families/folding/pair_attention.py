@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention.dropout import drop
 from regard.attention.multihead import MultiHeadAttention, side_by_side
 from regard.attention.places import Argument, Computed, Result
-from regard.layers.initial_weights import closed, opened
+from regard.layers.blocks import closed, opened
 
 EPSILON = 1e-3  # added to the number of rows of an outer product mean
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from regard.attention.core import AttendPairs
 from regard.attention.dropout import Dropout
 from regard.attention.places import Argument, Result
-from regard.layers.initial_weights import closed
+from regard.layers.blocks import closed
 
 
 class Frames(NamedTuple):

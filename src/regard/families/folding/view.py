@@ -21,7 +21,7 @@ from regard.families.folding.metrics import score_chain, superposed
 from regard.families.folding.pipeline import Prediction, StructurePredictor
 from regard.families.folding.structures import SUFFIXES, Chain, find_chains
 from regard.look.figures import INK, MUTED, RAMP
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Panel, Point, Residues
 from regard.look.report import AttentionReport
 

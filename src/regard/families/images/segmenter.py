@@ -14,9 +14,8 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.layers.bodies import BodyConfig
 from regard.layers.example import Example, blank_images
-from regard.layers.vision import ImageConfig
+from regard.layers.vision import BodyConfig, ImageConfig
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"image_size": 32, "body": "swin", "body_preset": "tiny", "body_values": {"window": 4}, "width": 32},

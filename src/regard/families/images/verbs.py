@@ -16,7 +16,7 @@ from regard.verbs.verb import ImageVerb
 
 if TYPE_CHECKING:
     from regard.families.images.pipeline import Segmented
-    from regard.look.given import GivenInput, Inspected
+    from regard.look.inspection import GivenInput, Inspected
 
 
 @dataclass(kw_only=True)
@@ -67,7 +67,7 @@ def inspect_made_image(pipeline: Any, given: GivenInput) -> Inspected:
     """The attention of a generator of images, given the image of a file, or CLASS#SEED where it makes classes."""
     from regard.families.images.generation import ClassImageGenerator
     from regard.families.images.view import image_report
-    from regard.look.given import Inspected
+    from regard.look.inspection import Inspected
 
     if isinstance(given.file, bytes):
         raise UsageError("this model makes images; name the file of an image, or CLASS#SEED")

@@ -15,7 +15,7 @@ from regard.families.images.pipeline import (
     ImageSource,
     LayerAttention,
 )
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.logit_lens import LogitLens, Unembeds, lens_of
 from regard.look.panels import Grid, Kind, Panel
 from regard.look.report import AttentionReport

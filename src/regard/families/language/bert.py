@@ -19,7 +19,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.packing import packed, packing_for, unpacked

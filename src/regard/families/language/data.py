@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from regard.data.batch import TensorBatch, pad_rows
-from regard.data.formats.plain_text import Line, read_texts, split_text
+from regard.data.formats.lines import Line, read_texts, split_text
 from regard.data.loader import Place, Rows
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases

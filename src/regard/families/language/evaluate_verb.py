@@ -34,7 +34,7 @@ class TextEvaluation:
         self, models: Sequence[str], data: str, options: EvaluationOptions, **loading: Any
     ) -> dict[str, object]:
         """The perplexity of a text: per token, and per word and byte to compare tokenizers."""
-        from regard.data.formats.plain_text import read_text
+        from regard.data.formats.lines import read_text
         from regard.families.language.language_models import LanguageModel
 
         if not self.text or data or len(models) != 1:

@@ -18,7 +18,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, round_up
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention

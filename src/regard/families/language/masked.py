@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from regard.data.batch import TextBatch
-from regard.data.formats.plain_text import Line
+from regard.data.formats.lines import Line
 from regard.data.loader import Loader, Rows
 from regard.data.sources import PARTS
 from regard.data.text.masking import MaskedTexts, Masking, pieces_of, segments

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batch import StreamBatch, TensorBatch, TextBatch
-from regard.data.formats.plain_text import Line
+from regard.data.formats.lines import Line
 from regard.data.loader import Loader, Place, Rows
 from regard.data.text.token_blocks import (
     EncodedLine,

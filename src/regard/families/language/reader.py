@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.data.batch import pad_rows
+from regard.data.formats.lines import read_text
 from regard.data.formats.pairs import Pair
-from regard.data.formats.plain_text import read_text
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
 from regard.families.language.encoder import TextEncoder

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard import native
 from regard.data.batch import TensorBatch
-from regard.data.formats.plain_text import Line
+from regard.data.formats.lines import Line
 from regard.data.loader import Loader, Place, Rows
 from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
 from regard.data.tokenizers.text import TextTokenizer

@@ -16,7 +16,7 @@ from regard.errors import UsageError
 from regard.families.navigation.houses import House
 from regard.families.navigation.pipeline import Navigation, Navigator, PathAttention, find_house
 from regard.look.figures import INK, MUTED, RAMP, RULE
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Kind, Panel, Point, Steps, Tokens
 from regard.look.report import AttentionReport
 

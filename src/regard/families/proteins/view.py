@@ -8,7 +8,7 @@ from jaxtyping import Float
 from regard.data.proteins.fasta import Protein, given_proteins
 from regard.errors import UsageError
 from regard.families.proteins.pipeline import POOL, InteractionAttention, InteractionPredictor
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Kind, Panel, Tokens
 from regard.look.report import AttentionReport
 

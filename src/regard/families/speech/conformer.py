@@ -17,17 +17,17 @@ from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.places import Argument, Computed, Result
-from regard.attention.relative import DistanceTable, RelativePositions
+from regard.attention.positions import DistanceTable, RelativePositions
 from regard.config import Config, Fraction, refuse_even, refuse_uneven
 from regard.errors import ConfigError
 from regard.layers.blocks import Factors, FeedForward, Residual
 from regard.layers.encoder_decoder import EncoderDecoderState
 from regard.layers.example import Example, all_real, blank_tokens
-from regard.layers.grid_decoders import Taught, TransformerGridDecoder
+from regard.layers.recurrent_decoder import Taught, TransformerGridDecoder
 
 SUBSAMPLED = 4  # frames of the input for one of the encoder
 

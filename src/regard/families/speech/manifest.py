@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.formats.archives import ARCHIVES, archive_members
-from regard.data.formats.lines import read_lines, refuse
+from regard.data.formats.lines import ARCHIVES, archive_members, read_lines, refuse
 from regard.data.sources import PARTS, Part
 from regard.errors import DataError, UsageError
 from regard.families.speech.audio import SUFFIXES, AudioSource, Samples

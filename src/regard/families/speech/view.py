@@ -19,7 +19,7 @@ from regard.families.speech.data import wav_bytes
 from regard.families.speech.pipeline import SpeechRecognizer
 from regard.families.speech.whisper_pipeline import WhisperTranscriber
 from regard.look.figures import INK, MUTED, RAMP, RULE
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Frames, Panel, Point, Tokens
 from regard.look.report import AttentionReport
 

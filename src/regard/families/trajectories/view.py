@@ -17,7 +17,7 @@ from regard.errors import UsageError
 from regard.families.trajectories.pipeline import LIKELIEST, Forecast, Forecaster, find_scene
 from regard.families.trajectories.tracks import frame_text
 from regard.look.figures import INK, MUTED, RAMP
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Agents, Kind, Panel, Point
 from regard.look.report import AttentionReport
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 import sacrebleu
 
+from regard.data.formats.lines import read_text
 from regard.data.formats.pairs import GoldPair, Pair, read_gold, read_pairs
-from regard.data.formats.plain_text import read_text
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError

@@ -109,8 +109,7 @@ def _estimates(
     translator: Translator, pairs: list[Pair], answers: list[Translation], calibrated: str
 ) -> dict[str, object]:
     """Correlations of the estimates of quality with chrF; with `calibrated`, fit the estimate of this model folder."""
-    from regard.checkpoints.folder import resolve
-    from regard.checkpoints.hub import local_folder
+    from regard.checkpoints.folder import local_folder, resolve
     from regard.families.translation.evaluate import calibrate, quality_correlations, sentence_chrf
 
     scores = sentence_chrf(answers, pairs)

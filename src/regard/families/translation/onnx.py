@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.multihead import Memory
 from regard.attention.positions import Added, Concatenated, SinusoidalPositions
 from regard.checkpoints.folder import write_folder

@@ -22,10 +22,9 @@ from regard.attention.packing import packed, packing_for, unpacked
 from regard.attention.scores import Attended, Estimator, Reading, ScoredAttention
 from regard.config import Config, Fraction, refuse_even
 from regard.errors import ConfigError
-from regard.layers.blocks import Factors
+from regard.layers.blocks import Factors, xavier_weights
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.example import PAIRS
-from regard.layers.initial_weights import xavier_weights
 from regard.layers.recurrent import CELLS, Kind, Recurrent, reverse
 from regard.layers.recurrent_decoder import (
     DecoderMemory,

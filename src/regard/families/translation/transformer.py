@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.packing import Packing
@@ -26,11 +26,19 @@ from regard.attention.positions import (
 )
 from regard.config import Config, Fraction, refuse_even, refuse_odd_heads, refuse_uneven
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, DecoderLayer, EncoderLayer, Factors, FeedForward, NormOrder, Output
+from regard.layers.blocks import (
+    Activation,
+    DecoderLayer,
+    EncoderLayer,
+    Factors,
+    FeedForward,
+    NormOrder,
+    Output,
+    xavier_weights,
+)
 from regard.layers.convolution import ConvolutionEncoder
 from regard.layers.encoder_decoder import EncoderDecoder, EncoderDecoderState, Position
 from regard.layers.example import PAIRS
-from regard.layers.initial_weights import xavier_weights
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "heads": 4, "encoder_depth": 2, "decoder_depth": 2, "ffn_width": 512},

@@ -1,4 +1,4 @@
-"""The text of a translation: tokens decoded, a given prefix kept as written, unknown words copied from the source."""
+"""The search for translations: source sentences as token ids, in batches of similar length."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 
+from regard.data.batch import pad_rows
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.look.forced_pass import AlignmentSettings, Pass
 from regard.look.word_alignment import Link
+from regard.search.constraints import Constraints
+from regard.search.pipeline import batches_by_length
+from regard.search.protocols import TokenSourceModel
+from regard.search.search import Hypothesis, search
+from regard.search.settings import SearchSettings, Vocabulary
+from regard.search.start import SearchStart, from_source
 
 if TYPE_CHECKING:
     from regard.families.translation.glossary import Glossary
@@ -214,3 +222,51 @@ def _without_punctuation(word: re.Match[str], offset: int) -> tuple[int, int]:
     core = re.search(r"\w(.*\w)?", word[0]) or re.search(r".+", word[0])
     assert core is not None
     return offset + word.start() + core.start(), offset + word.start() + core.end()
+
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class SourceSearch:
+    """A model with what a search needs to know of its tokenizer: the padding of sources, and the target's specials."""
+
+    model: TokenSourceModel
+    vocabulary: Vocabulary
+    pad: int
+    device: torch.device
+
+    def start(
+        self,
+        rows: Sequence[Sequence[int]],
+        beginnings: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> SearchStart:
+        """Let the model read source sentences; all are given as token ids, and so are the beginnings of answers."""
+        source, mask = (part.to(self.device) for part in pad_rows(rows, self.pad))
+        forced = beginnings if any(beginnings) else None
+        return from_source(
+            self.model, source, mask, settings, self.vocabulary.start, prefixes=forced, constraints=constraints
+        )
+
+    def search(
+        self,
+        rows: Sequence[Sequence[int]],
+        beginnings: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        constraints: Sequence[Constraints | None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Search in batches of similar length; those without constraints apart from the others."""
+        terms = constraints or [None] * len(rows)
+        answers: list[list[Hypothesis]] = [[] for _ in rows]
+        for some in ([i for i, each in enumerate(terms) if (each is None) == free] for free in (True, False)):
+            for places in batches_by_length([len(rows[i]) for i in some], settings.width):
+                chosen = [some[place] for place in places]
+                asked = [each for i in chosen if (each := terms[i]) is not None] or None
+                start = self.start([rows[i] for i in chosen], [beginnings[i] for i in chosen], settings, asked)
+                found = search(self.model, start, settings, self.vocabulary)
+                for i, hypotheses in zip(chosen, found, strict=True):
+                    answers[i] = hypotheses
+        return answers

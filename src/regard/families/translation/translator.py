@@ -19,8 +19,7 @@ from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
-from regard.families.translation.source_search import SourceSearch
-from regard.families.translation.translation import AnswerText, Partial, Translation
+from regard.families.translation.translation import AnswerText, Partial, SourceSearch, Translation
 from regard.look.forced_pass import ALIGNMENT, CROSS, AlignmentSettings, Pass, default_alignment, forced_passes, within
 from regard.look.word_alignment import Link
 from regard.search.pipeline import BATCH_SENTENCES, DecodingPipeline

@@ -17,15 +17,14 @@ from torch import nn
 from torch.nn import functional
 
 from regard.checkpoints import load_model, save_model
-from regard.checkpoints.hub import local_folder
+from regard.checkpoints.folder import local_folder
 from regard.checkpoints.models import LoadedModel
 from regard.config import SavedConfig
 from regard.data.images.reading import Preprocessing
 from regard.device import find_device
 from regard.errors import ConfigError, UsageError, with_article
 from regard.families.detection.pipeline import ObjectDetector, RegionSet
-from regard.layers.bodies import BodyConfig
-from regard.layers.vision import BackboneConfig, ImageInputConfig
+from regard.layers.vision import BackboneConfig, BodyConfig, ImageInputConfig
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 PLACES = 5  # numbers that say where a region is

@@ -20,7 +20,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.attention import masks
+from regard.attention import core as masks
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.checkpoints import load_model

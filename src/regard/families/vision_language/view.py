@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.families.vision_language.model import Head
 from regard.families.vision_language.pipeline import RegionAttention, VisionLanguageModel
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Axis, Boxes, Kind, Panel, Tokens
 from regard.look.report import AttentionReport
 

@@ -20,7 +20,7 @@ from torch import nn
 import regard
 from regard.attention.record import attention_names
 from regard.checkpoints import resolve
-from regard.checkpoints.hub import PREFIX, local_folder
+from regard.checkpoints.folder import PREFIX, local_folder
 from regard.checkpoints.models import identify, outline
 from regard.config import Config
 from regard.data.formats.languages import find_language, language_name, same_language, style_of

@@ -24,7 +24,7 @@ from regard.errors import UsageError
 from regard.families.catalog import PIPELINES
 from regard.families.contract import IMAGE, TEXT, PipelineEntry
 from regard.look.figures import View
-from regard.look.given import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input
 from regard.look.interventions import models_of, without_heads
 from regard.look.predictions import TOP
 from regard.look.report import AttentionReport

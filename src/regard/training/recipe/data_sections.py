@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from regard.config import Config, Fraction
 from regard.data.formats.filters import FilterConfig
-from regard.data.formats.plain_text import Documents
+from regard.data.formats.lines import Documents
 from regard.data.images.augmentation import Augmentation
 from regard.data.sources import PARTS, Part
 from regard.errors import ConfigError

@@ -12,7 +12,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from regard.config import Config, Fraction, nearest
 from regard.errors import ConfigError
 from regard.families.catalog import MODELS
-from regard.layers.bodies import BodyConfig
+from regard.layers.vision import BodyConfig
 from regard.training import fused_loss
 
 

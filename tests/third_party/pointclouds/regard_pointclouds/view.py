@@ -1,6 +1,6 @@
 """What `regard look` and the page show of a point cloud."""
 
-from regard.look.given import GivenInput, Inspected
+from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Panel, Tokens
 from regard.look.report import AttentionReport
 from regard_pointclouds.data import read_cloud
