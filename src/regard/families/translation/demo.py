@@ -12,7 +12,7 @@ import platformdirs
 
 import regard
 from regard.errors import UsageError
-from regard.training.recipe.files import PHRASEBOOK
+from regard.training.recipe.files import PHRASEBOOK, recipe_text
 from regard.training.recipe.load import load_recipe
 
 RECIPE = "phrasebook"
@@ -29,16 +29,14 @@ EXAMPLES = (
 
 def demo_folder() -> Path:
     """The folder of the demo's model. Each version of recipe and phrasebook has its own, so no model is outdated."""
-    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
+    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition()}" / "demo"
 
 
 @cache
-def _edition(package: Path) -> str:
-    made_of = [
-        package / "recipes" / f"{RECIPE}.toml",
-        *sorted((package / "data" / "synthetic" / "phrasebook").glob("*.[pt]*")),
-    ]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in made_of)).hexdigest()[:8]
+def _edition() -> str:
+    words = sorted((Path(regard.__file__).parent / "data" / "synthetic" / "phrasebook").glob("*.[pt]*"))
+    made_of = [recipe_text(RECIPE).encode(), *(file.read_bytes() for file in words)]
+    return hashlib.sha256(b"".join(made_of)).hexdigest()[:8]
 
 
 def about(models: Sequence[str]) -> str:
