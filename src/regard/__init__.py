@@ -32,7 +32,7 @@ os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
 def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> Pipeline:
     """Load a model folder or `hf:owner/name` as the pipeline that runs it.
 
-    `inference/pipelines/catalog.py` lists the pipelines: a `Translator` for models of sentence pairs, a `TextEncoder`
+    `families/catalog.py` lists the pipelines: a `Translator` for models of sentence pairs, a `TextEncoder`
     for BERT's family, a `LanguageModel` for GPTs, an `ImageClassifier` for image models, and others. Several folders of
     translators with the same tokenizer translate as an ensemble. `precision` is for models that write or translate:
     fp32 is exact; int8 on a CPU, bf16 and fp16 on a GPU are faster and less exact.

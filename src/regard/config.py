@@ -70,7 +70,7 @@ class SavedConfig(Config):
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CheckpointError(f"{file} is no JSON ({error}); restore the file, or train the model again") from None
+            raise CheckpointError(f"{file} is not JSON ({error}); restore the file, or train the model again") from None
         try:
             return cls.parse(values, where=str(file))
         except (ConfigError, TypeError, ValueError) as error:

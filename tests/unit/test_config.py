@@ -78,7 +78,7 @@ def test_a_saved_configuration_is_read_as_it_was_written(tmp_path):
     ("content", "words"),
     [
         (None, "has no beside.json"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[1]", "restore"),
         ('{"count": 1, "cuont": 2}', "cuont"),
         ('{"count": "many"}', "count"),

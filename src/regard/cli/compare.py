@@ -156,7 +156,7 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
 
 
 def _data(names: list[str], output: Path | None, counts: list[int], sets: list[str], runs: Path, as_json: bool) -> None:
-    from regard.families.images.evaluate import accuracy_by_count
+    from regard.claims.image_accuracy import accuracy_by_count
 
     recipes = {name or Path(recipe).stem: recipe for name, _, recipe in (each.rpartition("=") for each in names)}
     if not recipes:

@@ -137,7 +137,7 @@ def make_plan(
     By default a sentence has 32 tokens, and an image that is read as a text has one token per pixel.
     """
     name, config, training, tokens, lengths = _describe(what, sets)
-    usual_source = getattr(config, "usual_source", tokens)  # of models whose source is no text
+    usual_source = getattr(config, "usual_source", tokens)  # of models whose source is not a text
     usual_source, usual_target = lengths or (usual_source, tokens)
     source_length = usual_source if source_length is None else source_length
     target_length = usual_target if target_length is None else target_length

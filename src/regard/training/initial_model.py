@@ -26,7 +26,7 @@ def initial_folder(init: str) -> Path:
     """The folder of the model that training starts from."""
     folder = local_folder(init)
     if not folder.is_dir():
-        raise UsageError(f"model.init is {init!r}, which is no folder; give a model folder or hf:owner/name")
+        raise UsageError(f"model.init is {init!r}, which is not a folder; give a model folder or hf:owner/name")
     return resolve(folder)
 
 

@@ -128,7 +128,7 @@ def options_given(group: Any) -> dict[str, object]:
 
 
 def refuse_given(options: Mapping[str, object], why: str) -> None:
-    """Refuse the first of some options, by name, that is not as if it had not been given: it would do nothing."""
+    """Refuse the first of some options, by name, that was given: it has no effect here."""
     for name, value in options.items():
         if value not in (None, "", False, 0, []):
             raise UsageError(f"{name} {why}; leave it out")

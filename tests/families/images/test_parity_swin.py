@@ -1,7 +1,7 @@
 """Swin and Swin V2 folders of Hugging Face: the same logits and feature maps, and exact round trips.
 
 This holds at every image size, except where a V2 map is no wider than a window and the config's map is: see
-`models/swin.py`.
+`families/images/swin.py`.
 """
 
 import json

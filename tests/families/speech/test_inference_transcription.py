@@ -129,7 +129,7 @@ def test_samples_of_any_kind_are_as_loud_as_they_are_meant(kind):
     [
         (np.zeros((100, 2), np.float32), r"shape \(100, 2\); expected one channel"),
         (np.zeros(0, np.float32), "there are no samples"),
-        (np.array([0.0, np.nan]), "sample 1 is no number"),
+        (np.array([0.0, np.nan]), "sample 1 is not a number"),
     ],
 )
 def test_samples_that_are_none_are_refused(samples, told):

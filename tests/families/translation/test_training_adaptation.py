@@ -197,7 +197,7 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs,
     save_model(gpt, "gpt", Gpt(GptConfig.parse({"vocab": 20, "width": 8, "heads": 2, "depth": 1, "max_length": 8})))
     (tmp_path / "empty").mkdir()
     assert "model.init must be given" in _refused(tmp_path, capsys, *data)
-    assert "which is no folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
+    assert "which is not a folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
     assert "holds no model" in _refused(tmp_path, capsys, *data, f"model.init={tmp_path / 'empty'}")
     assert "is no translator" in _refused(tmp_path, capsys, *data, f"model.init={gpt}")
     assert "data.train has 1 usable pair (none was dropped)" in _refused(

@@ -10,11 +10,11 @@ from PIL import Image
 
 import regard
 from regard.checkpoints import save_model
+from regard.claims import image_accuracy as studies
 from regard.claims import measurements as growth
 from regard.cli.main import run
 from regard.data.images.reading import read_image
 from regard.families.catalog import MODELS
-from regard.families.images import evaluate as studies
 from regard.families.images.generation import Palette
 
 

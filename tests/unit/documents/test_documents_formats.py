@@ -183,7 +183,7 @@ def test_what_is_no_text_or_damaged_is_refused(tmp_path: Path, name: str, kind: 
 
 def test_a_refusal_tells_where_and_what_to_do(tmp_path: Path):
     with pytest.raises(
-        DataError, match=r"a\.txt, line 2: malformed UTF-8 or NUL at byte 20; mend the file, or give its enc"
+        DataError, match=r"a\.txt, line 2: malformed UTF-8 or NUL at byte 20; repair the file, or give its enc"
     ):
         rewrite(tmp_path, "a.txt", "één ëën twee ð\n".encode() + b"\xff\n")
     with pytest.raises(DataError, match=r"a\.html says that it is in 'x-none', which is not a known encoding"):

@@ -54,7 +54,7 @@ def find_encoding(path: Path, language: str, stated: Stated = lambda head: None)
         return UTF8
     if damage.offsets:
         raise DataError(
-            f"{damage}; mend the file, or give its encoding (utf-8: with U+FFFD in place of what is damaged)"
+            f"{damage}; repair the file, or give its encoding (utf-8: with U+FFFD in place of what is damaged)"
         )
     return _legacy(head, language, path)
 

@@ -203,7 +203,7 @@ def train_pair_tokenizer(
 ) -> PairTokenizer:
     """Train a tokenizer: pad is 0, start 1, end 2, unknown 3, then a tag per target language if there are several."""
     if not targets:
-        raise ConfigError("a tokenizer needs at least one target language; none came.")
+        raise ConfigError("a tokenizer needs at least one target language; none given.")
     tags = [f">>{code}<<" for code in targets] if len(targets) > 1 else []
     if config.joint:
         sides = [_train((text for pair in pairs for text in (pair.source, pair.target)), config, tags)]

@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class ElmoConfig(Config):
     """Sizes and choices of an ELMo."""
 
-    text_order: ClassVar = "both_ways"  # how training presents a text; see training/tasks/language_modelling.py
+    text_order: ClassVar = "both_ways"  # how training presents a text; see modelling.py
 
     vocab: PositiveInt
     width: PositiveInt = 512  # of each direction

@@ -57,7 +57,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class GptConfig(Config):
     """Sizes and choices of a language model; the defaults are the small GPT-2."""
 
-    text_order: ClassVar = "blocks"  # how training presents a text; see training/tasks/language_modelling.py
+    text_order: ClassVar = "blocks"  # how training presents a text; see modelling.py
 
     vocab: PositiveInt
     width: PositiveInt = 768

@@ -36,7 +36,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class LstmConfig(Config):
     """Sizes and choices of a recurrent language model; without dropout and penalties it is a plain one."""
 
-    text_order: ClassVar = "streams"  # how training presents a text; see training/tasks/language_modelling.py
+    text_order: ClassVar = "streams"  # how training presents a text; see modelling.py
 
     vocab: PositiveInt
     embedding: PositiveInt = 400  # also the width of the last layer if the embedding is the output matrix

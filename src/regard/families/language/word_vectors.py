@@ -66,7 +66,9 @@ class WordVectors:
             rows = [line.rstrip(" ").rsplit(" ", width) for line in lines if line.strip()]
             vectors = np.array([row[1:] for row in rows], dtype=np.float32).reshape(len(rows), width)
         except ValueError as error:
-            raise DataError(f"{path} is no text file of word vectors, a word and its numbers a line: {error}") from None
+            raise DataError(
+                f"{path} is not a text file of word vectors, a word and its numbers a line: {error}"
+            ) from None
         if len(rows) != count:
             raise DataError(f"{path} announces {count:,} words, but has {len(rows):,}; it may have been cut")
         return cls([row[0] for row in rows], torch.from_numpy(vectors), name=path.name)

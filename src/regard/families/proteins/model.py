@@ -34,7 +34,7 @@ from regard.layers.example import Example, all_real, blank_tokens
 class PooledConvolution(nn.Module):
     """A convolution over `kernel` neighbours, a norm and GELU, then the maximum of every `pool` places.
 
-    Padding is zero before the convolution and never the maximum, so that a batch gives what its sequences give alone.
+    Padding is zero before the convolution and never the maximum, so that batched output equals single output.
     """
 
     def __init__(self, inputs: int, width: int, kernel: int, pool: int, dropout: float):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import soxr
 from numpy.typing import NDArray
 
 from regard.errors import DataError, UsageError
@@ -42,6 +41,8 @@ class Resampler:
     def __init__(self, source_rate: int, target_rate: int):
         if min(source_rate, target_rate) < 1:
             raise UsageError(f"rates of {source_rate} and {target_rate} samples a second; both must be positive")
+        import soxr
+
         self.source_rate, self.target_rate = source_rate, target_rate
         self.stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality=QUALITY)
         self.taken = self.given = 0  # samples so far
@@ -173,7 +174,7 @@ def given_samples(samples: NDArray[Any]) -> Samples:
         middle = 0 if limits.min else limits.max // 2 + 1
         samples = (samples.astype(np.float64) - middle) / (limits.max - middle + 1)
     if not np.isfinite(samples).all():
-        raise DataError(f"sample {int(np.isfinite(samples).argmin()):,} is no number (NaN, infinite)")
+        raise DataError(f"sample {int(np.isfinite(samples).argmin()):,} is not a number (NaN, infinite)")
     return samples.astype(np.float32, copy=False)
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import sacrebleu
 
-from regard.data.formats.lines import read_text
 from regard.data.formats.pairs import GoldPair, Pair, read_gold, read_pairs
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
-from regard.families.catalog import models_run_by
-from regard.families.language.generator import TextGenerator
-from regard.families.language.language_models import LanguageModel
 from regard.families.translation.metrics import bleu_metric, corpus_scores
 from regard.families.translation.quality import (
     Calibration,
@@ -72,24 +67,6 @@ def held_out_pairs(
         raise UsageError(f"this model translates into {', '.join(targets)}; say which with --to")
     pairs = read_pairs(data, translator.tokenizer.source_language, targets[0])
     return [Pair(pair.source, pair.target, pair.links, to=targets[0], possible=pair.possible) for pair in pairs]
-
-
-def evaluate_text(writer: TextGenerator, path: str, stride: int | None = None) -> dict[str, object]:
-    """The perplexity of a text file under a language model: per token, and per word and byte to compare tokenizers."""
-    if not isinstance(writer, LanguageModel):
-        models = ", ".join(models_run_by("language_model"))
-        raise UsageError(f"{writer.name} answers prompts; only a language model ({models}) predicts a whole text")
-    found = writer.perplexity("".join(line.text for line in read_text(Path(path), "file")), stride)
-    unknown: dict[str, object] = {"unknown": found.unknown / found.tokens} if found.unknown else {}
-    return unknown | {
-        "perplexity": found.per_token,
-        "perplexity_per_word": found.per_word,
-        "perplexity_per_byte": found.per_byte,
-        "bits_per_byte": found.bits_per_byte,
-        "tokens": found.tokens,
-        "words": found.words,
-        "bytes": found.bytes,
-    }
 
 
 def evaluate_pairs(

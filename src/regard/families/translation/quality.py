@@ -2,7 +2,7 @@
 
 No reference is needed. One forced pass gives the probability of every token of an answer, the entropy of every
 prediction, and how much of the source the attention covered. Passes with dropout and a model of the reverse direction
-add to this evidence if they are asked for (`inference/pipelines/second_opinions.py`). Each estimator makes one number
+add to this evidence if they are asked for (`quality_estimators.py`). Each estimator makes one number
 of the evidence, and a calibration turns the best estimator into the quality that is shown: the sentence chrF, from 0 to
 1, that such sentences had on held-out data.
 """
