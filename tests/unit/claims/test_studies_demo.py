@@ -20,9 +20,7 @@ def test_only_the_built_in_translator_tells_what_it_knows(tmp_path, monkeypatch)
 
 def test_another_phrasebook_is_another_model(tmp_path, monkeypatch):
     for name in ("first", "second"):
-        (tmp_path / name / "recipes").mkdir(parents=True)
         (tmp_path / name / "data" / "synthetic" / "phrasebook").mkdir(parents=True)
-        (tmp_path / name / "recipes" / "phrasebook.toml").write_text("[data]\n", encoding="utf-8")
         (tmp_path / name / "data" / "synthetic" / "phrasebook" / "lexicon.toml").write_text(
             f"{name} = 1\n", encoding="utf-8"
         )

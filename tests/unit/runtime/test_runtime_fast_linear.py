@@ -85,7 +85,7 @@ import os
 import sys
 from ctypes import byref
 import torch
-from regard.inference.fast import compiled
+from regard.runtime import compiled
 from regard.runtime.linear import Fp32Linear
 
 caller, *allowed = (int(each) for each in sys.argv[1:])

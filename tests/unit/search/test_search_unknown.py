@@ -38,7 +38,7 @@ def test_translations_name_unknown_words_of_every_sentence(translator):
 def test_a_word_that_was_copied_is_unknown_too(translator, monkeypatch):
     unknown = translator.tokenizer.target.unknown
     said = [Hypothesis([unknown], -1.0, -2.0, finished=True)]
-    monkeypatch.setattr(translator.term_search, "decode", lambda sentences, *_: [said for _ in sentences])
+    monkeypatch.setattr(translator, "decode", lambda sentences, *_: [said for _ in sentences])
     monkeypatch.setattr(translator, "alignment", AlignmentSettings(layer="decoder.0.cross", head=0, shift=0))
     answer = translator.translate("we are eating bread", to="es")
     (word,) = answer.unknown

@@ -43,8 +43,8 @@ class FrechetJudge:
                 f"channels; these have {size} and {channels}"
             )
 
-    def distance(self, real: Iterable[Pixels], made: Iterable[Pixels]) -> float:
-        """The distance between two sets of images, each in batches."""
+    def distance(self, real: Iterable[Tensor], made: Iterable[Tensor]) -> float:
+        """The distance between two sets of images, each in batches [B C H W] of any size."""
         return frechet(*(np.concatenate([self._features(pixels) for pixels in each]) for each in (real, made)))
 
     @torch.inference_mode()

@@ -29,12 +29,12 @@ EXAMPLES = (
 
 def demo_folder() -> Path:
     """The folder of the demo's model. Each version of recipe and phrasebook has its own, so no model is outdated."""
-    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition()}" / "demo"
+    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
 
 
 @cache
-def _edition() -> str:
-    words = sorted((Path(regard.__file__).parent / "data" / "synthetic" / "phrasebook").glob("*.[pt]*"))
+def _edition(package: Path) -> str:
+    words = sorted((package / "data" / "synthetic" / "phrasebook").glob("*.[pt]*"))
     made_of = [recipe_text(RECIPE).encode(), *(file.read_bytes() for file in words)]
     return hashlib.sha256(b"".join(made_of)).hexdigest()[:8]
 
