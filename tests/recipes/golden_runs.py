@@ -83,7 +83,8 @@ TASKS = {
     "paths": HOUSES,
     "pixels": f"{IMAGES} {SCENES} training.probe=20 training.validate_pictures=4",
     "pointing": REGIONS,
-    "prompts": "training.batch_tokens=256 tokenizer.size=300 data.count=60 data.held_out=4 training.validate_sentences=4",
+    "prompts": "training.batch_tokens=256 training.validate_sentences=4 tokenizer.size=300 data.count=60"
+    " data.held_out=4",
     "questions": REGIONS,
     "retrieval": f"{REGIONS} data.pool=10",
     "segmentation": f"training.batch=8 {SCENES}",
@@ -112,9 +113,6 @@ RECIPES = {
     "scenes-vilbert-retrieval": "model.init=runs/scenes-vilbert",
     "walkers-agentformer-sampler": "model.init=runs/walkers-agentformer",
 }
-
-# Reasons not to run a recipe at all.
-SKIPPED: dict[str, str] = {}
 
 
 # Which recipes there are, and what to change in them
@@ -324,8 +322,6 @@ def processor_seconds() -> float:
 
 def one(name: str, recipes: Mapping[str, Mapping[str, Any]], source: Path, work: Path, steps: int) -> dict[str, Any]:
     """The result of one recipe, or why it has none."""
-    if name in SKIPPED:
-        return {"skipped": SKIPPED[name]}
     missing = [
         each for each in needs(name, recipes, steps) if not (work / "runs" / each / "model.safetensors").exists()
     ]
