@@ -478,7 +478,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path, init, table, changes, mess
 def test_a_missing_or_wrong_init_is_refused(tmp_path, table, text):
     with pytest.raises(ConfigError, match=r"model\.init must be given"):
         labelled("''", table)
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="not a folder"):
         train(labelled(tmp_path / "nowhere", table), tmp_path / "run")
     gpt = train(language(text, "training.steps=1"), tmp_path / "gpt")
     with pytest.raises(UsageError, match="holds a gpt model"):

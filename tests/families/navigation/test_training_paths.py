@@ -202,7 +202,7 @@ def test_the_first_stage_reads_of_no_house_that_later_ones_hold_out(tmp_path):
         (["data.longest=100", "model.max_length=64"], "the model reads 64 tokens"),
         (["data.graphs=x"], "graphs and parts of their own"),
         (["data.train=absent.json"], "no connectivity files beside absent.json"),
-        (["words.init=absent"], "is no folder"),
+        (["words.init=absent"], "is not a folder"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(tmp_path, monkeypatch, capsys, sets, message):
