@@ -83,7 +83,7 @@ class RandomPairs(TranslationTask):
 
     def __init__(self, recipe: TranslationRecipe, device: torch.device, model: nn.Module, whole_logits: bool):
         self.recipe, self.device, self.made = recipe, device, model
-        self.carried, self.guided = {}, None
+        self.carried, self.guided, self.draws, self._anchored = {}, None, None, {}
         self.factored = recipe.training.factored(device.type) and not whole_logits
         self._cross_entropy = cross_entropy if self.factored else torch.compile(cross_entropy)
 
@@ -111,8 +111,7 @@ def make_trainer(name: str, flags: set[str], out: Path, device: torch.device) ->
         sizes = {**GPTS["gpt2"], "vocab": vocab, "dropout": rate, "embedding_dropout": rate}
         task: Any = RandomTexts(LanguageRecipe.parse(values), device, Gpt(GptConfig.parse(sizes)), "logits" in flags)
     else:
-        if "rounded" in flags:
-            training["round_lengths"] = 8
+        training["buckets"] = 12 if "rounded" in flags else 0
         values = {"data": {"source": "en", "target": "de", "train": "none"}, "training": training}
         sizes = {**TRANSFORMERS["base"], "source_vocab": vocab, "target_vocab": vocab, "tie": "all"}
         sizes |= {"dropout": 0.0} if "nodrop" in flags else {}

@@ -30,6 +30,16 @@ class Config(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    retired: ClassVar[Mapping[str, object]] = {}  # keys of earlier versions, with the value that changed nothing
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _drop_retired(cls, values: Any) -> Any:
+        """Accept what earlier versions wrote into every recipe; any other value of such a key is an unknown key."""
+        if not isinstance(values, dict) or not cls.retired:
+            return values
+        return {key: value for key, value in values.items() if key not in cls.retired or cls.retired[key] != value}
+
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, where: str = "", section: str = "") -> Self:
         """Validate `values`. Errors name the origin `where` (a file, an option) and the `section` of the keys."""

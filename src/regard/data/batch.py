@@ -230,15 +230,15 @@ def collate(
     pad: int,
     start: int,
     links: Sequence[NDArray[np.integer[Any]]] | None = None,
-    multiple: int = 1,
+    length: int = 0,
 ) -> Batch:
     """Pad id sequences that end with their end token; masks come from lengths, so `start` may equal `pad` (Marian).
 
     `links` holds for each pair the positions (source, target) of tokens that translate each other. Both sides are
-    padded to a `multiple` of tokens.
+    padded to `length` tokens, or to their longest sequence if it is 0.
     """
-    source, source_mask = pad_rows(sources, pad, multiple)
-    labels, labels_mask = pad_rows(targets, pad, multiple)
+    source, source_mask = pad_rows(sources, pad, length or 1)
+    labels, labels_mask = pad_rows(targets, pad, length or 1)
     inputs = decoder_inputs(labels, labels_mask, pad=pad, start=start)
     linked = None if links is None else link_matrix(links, labels.shape[1], source.shape[1])
     return Batch(source, source_mask, inputs, labels, labels_mask, linked)

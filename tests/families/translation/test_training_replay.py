@@ -54,7 +54,7 @@ MODELS = {
             'dropout=0.1,tie="all"}'
         ),
         *("data.phrasebook.count=300", "data.phrasebook.valid_count=4", "data.phrasebook.test_count=4"),
-        *("training.round_lengths=8", "training.batch_tokens=256"),
+        *("training.buckets=6", "training.batch_tokens=256"),
     ],
 }
 
@@ -204,9 +204,9 @@ def test_only_so_many_shapes_are_captured():
         ("scenes-captioner", [], True),
         ("fsdd-strings-ctc", [], False),
         ("fsdd-strings-ctc", ["training.graphs=true"], True),
-        ("phrasebook", [], False),
-        ("phrasebook", ["training.round_lengths=4"], True),
-        ("phrasebook", ["training.round_lengths=4", "training.guide=0.05"], False),
+        ("phrasebook", ["training.buckets=0"], False),
+        ("phrasebook", [], True),
+        ("phrasebook", ["training.guide=0.05"], False),
         ("tinyshakespeare-lstm", [], False),
     ],
 )

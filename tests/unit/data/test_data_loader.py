@@ -11,12 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data.batch import Batch
 from regard.data.formats.pairs import Pair
+from regard.data.text.buckets import best_lengths
 from regard.data.text.pair_loader import PairLoader, plan_batches
 from regard.data.text.pair_store import EncodedPair, PairStore, encode_corpus
 from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.data.tokenizers.pair import TokenizerConfig, train_pair_tokenizer
 from regard.errors import ConfigError, DataError
+from regard.families.translation.transformer import PRESETS, Transformer, TransformerConfig
+from regard.training.losses import cross_entropy
 
 WORDS = ["we", "are", "eating", "bread", "reading", "singing", "rapidly", "where", "is", "the", "café", "house"]
 
@@ -169,9 +173,9 @@ def test_buckets_waste_little():
 # --- loader ---
 
 
-@pytest.mark.parametrize("multiple", [1, 5, 8])
-def test_an_epoch_is_the_corpus(store, multiple):
-    batches = loader(store, round_lengths=multiple)
+@pytest.mark.parametrize("buckets", [0, 1, 5])
+def test_an_epoch_is_the_corpus(store, buckets):
+    batches = loader(store, buckets=buckets)
     length = len(batches.plan(0))
     steps = take(batches, length + 1)
     assert [step[:2] for step in steps] == [*((0, i) for i in range(length)), (1, 0)]
@@ -179,6 +183,7 @@ def test_an_epoch_is_the_corpus(store, multiple):
         tuple(row[mask].tolist())
         for _, _, batch in steps[:-1]
         for row, mask in zip(batch.labels, batch.labels_mask, strict=True)
+        if mask.any()  # not a row of padding
     ]
     assert sorted(seen) == sorted(tuple(store.pair(row)[1].tolist()) for row in range(len(store)))
 
@@ -215,20 +220,50 @@ def test_ranks_share_the_batches_of_one(store, world):
         assert_same(take(loader(store, rank=rank, world=world).batches(epoch, index + world), 5), steps[8:13])
 
 
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    count=st.integers(1, 4),
+)
+def test_the_lengths_of_buckets_have_the_least_padding(sizes, count):
+    def padded(lengths):
+        return sum(min(length for length in lengths if length >= size) for size in sizes)
+
+    values = sorted(set(sizes))
+    choices = (
+        [*smaller, values[-1]] for taken in range(count) for smaller in itertools.combinations(values[:-1], taken)
+    )
+    found = best_lengths(np.array(sizes), count)
+    assert len(found) <= count and padded(found) == min(map(padded, choices))
+
+
 @pytest.mark.parametrize("sampled", [False, True])
-def test_rounded_lengths_make_few_shapes_within_the_budget(store, tokenizer, sampled):
-    shapes = {}
-    for multiple in (1, 8):
-        sampler = PairSampler(tokenizer, 0.1, 5) if sampled else None
-        batches = loader(store, round_lengths=multiple, batch_tokens=256, sampler=sampler)
-        taken = [batch for _, _, batch in take(batches, 4 * len(batches.plan(0)))]
-        shapes[multiple] = {batch.shape for batch in taken}
-        for batch in taken:
-            for side, mask in (batch.source, batch.source_mask), (batch.labels, batch.labels_mask):
-                assert side.shape[1] % multiple == 0 and side.shape[1] - mask.sum(1).max() < multiple
-                assert not side[~mask].any()  # padded with zeros
-            assert len(batch.source) * max(batch.source.shape[1], batch.labels.shape[1]) <= 256
-    assert len(shapes[8]) < 0.7 * len(shapes[1])
+def test_buckets_make_few_shapes_within_the_budget(store, tokenizer, sampled):
+    sampler = PairSampler(tokenizer, 0.1, 5) if sampled else None
+    batches = loader(store, buckets=4, batch_tokens=256, sampler=sampler)
+    taken = [batch for _, _, batch in take(batches, 2 * len(batches.plan(0)))]
+    assert len({batch.shape for batch in taken}) <= 4
+    for batch in taken:
+        rows, length = batch.source.shape
+        assert batch.labels.shape == (rows, length) and rows * length <= 256
+        assert batch.source_mask.any(1).all()  # also in rows of padding
+        assert not batch.source[~batch.source_mask].any() and not batch.labels[~batch.labels_mask].any()
+    assert sum(not batch.labels_mask.any(1).all() for batch in taken) <= 2  # one batch of an epoch
+
+
+def test_rows_of_padding_change_no_loss(store):
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(source_vocab=300, target_vocab=300, **PRESETS["tiny"])).eval()
+    batches = loader(store, buckets=1, batch_tokens=100_000)
+    ((_, _, batch),) = take(batches, 1)
+    real = batch.labels_mask.any(1)
+    assert not real.all()
+    losses = [
+        cross_entropy(
+            model(rows.source, rows.source_mask, rows.inputs, rows.labels_mask), rows.labels, rows.labels_mask, 0.1
+        )
+        for rows in (batch, Batch(*(tensor[real] for tensor in batch._values()[:5])))
+    ]
+    torch.testing.assert_close(*losses)
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5])

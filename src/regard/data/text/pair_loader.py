@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.batch import Batch, Ids, collate, rounded_up
+from regard.data.batch import Batch, Ids, collate
 from regard.data.loader import Loader, Place, Rows
+from regard.data.text.buckets import NOBODY, Buckets
 from regard.data.text.pair_store import PairStore
 from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.errors import ConfigError, DataError
@@ -89,7 +90,7 @@ class PairLoader(Loader[Batch]):
         start: int,
         batch_tokens: int,
         seed: int,
-        round_lengths: int = 1,
+        buckets: int = 0,
         max_length: int | None = None,
         max_sentences: int | None = None,
         sampler: PairSampler | None = None,
@@ -103,48 +104,67 @@ class PairLoader(Loader[Batch]):
         self._lengths = source.astype(np.int32), target.astype(np.int32)  # kept in memory
         _refuse_unusable(store, self._lengths, max_length)
         self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
-        self.round_lengths, self.rehearsal = round_lengths, rehearsal
-        self._resampler = (
-            None if sampler is None else Resampler(store, sampler, batch_tokens, max_length, round_lengths)
-        )
-        make = PairBatches(store, pad, start, seed, self._resampler, round_lengths)
+        self.rehearsal = rehearsal
+        self._resampler = None if sampler is None else Resampler(store, sampler, batch_tokens, max_length)
+        self._buckets = Buckets.of(np.maximum(*self._grown_lengths()), buckets, batch_tokens) if buckets else None
+        make = PairBatches(store, pad, start, seed, self._resampler, self._buckets)
         super().__init__(self._plan, make, workers=workers, pin=pin, rank=rank, world=world)
 
     def _plan(self, epoch: int) -> list[Rows]:
         """The rows of every batch of an epoch."""
-        source, target = self._lengths
-        if self._resampler is not None:
-            source, target = (np.ceil(side * self._resampler.growth).astype(np.int64) for side in self._lengths)
+        source, target = self._grown_lengths()
         rows = None if self.rehearsal is None else self.rehearsal.rows(len(source), self.seed, epoch)
         if rows is not None:
             source, target = source[rows], target[rows]
-        batches = plan_batches(
-            rounded_up(source, self.round_lengths),
-            rounded_up(target, self.round_lengths),
-            batch_tokens=self.batch_tokens,
-            seed=self.seed,
-            epoch=epoch,
-            max_sentences=self.max_sentences,
-        )
-        return batches if rows is None else [rows[batch] for batch in batches]
+        if self._buckets is not None:
+            batches = self._buckets.plan(np.maximum(source, target), seed=self.seed, epoch=epoch)
+        else:
+            batches = plan_batches(
+                source,
+                target,
+                batch_tokens=self.batch_tokens,
+                seed=self.seed,
+                epoch=epoch,
+                max_sentences=self.max_sentences,
+            )
+        return batches if rows is None else [np.where(batch == NOBODY, NOBODY, rows[batch]) for batch in batches]
+
+    def _grown_lengths(self) -> tuple[Rows, Rows]:
+        """The lengths by which batches are planned: longer than the stored ones if segmentations are sampled."""
+        if self._resampler is None:
+            return self._lengths
+        source, target = (np.ceil(side * self._resampler.growth).astype(np.int64) for side in self._lengths)
+        return source, target
 
 
 class PairBatches:
     """Makes a batch of sentence pairs."""
 
     def __init__(
-        self, store: PairStore, pad: int, start: int, seed: int, resampler: Resampler | None, round_lengths: int = 1
+        self,
+        store: PairStore,
+        pad: int,
+        start: int,
+        seed: int,
+        resampler: Resampler | None,
+        buckets: Buckets | None = None,
     ) -> None:
         self._store, self._pad, self._start, self._seed, self._resampler = store, pad, start, seed, resampler
-        self._round_lengths = round_lengths
+        self._buckets = buckets
 
     def __call__(self, rows: Rows, place: Place) -> Batch:
+        length = 0 if self._buckets is None else self._buckets.length(len(rows))
+        missing, rows = int((rows == NOBODY).sum()), rows[rows != NOBODY]
         pairs: list[IdPair] = [self._store.pair(row) for row in rows.tolist()]
         if self._resampler is not None:
-            pairs = self._resampler.resample(rows, pairs, np.random.default_rng([self._seed, *place]))
-        sources, targets = zip(*pairs, strict=True)
+            longest = length or self._resampler.batch_tokens // len(pairs)
+            pairs = self._resampler.resample(rows, pairs, longest, np.random.default_rng([self._seed, *place]))
+        # A row of padding has one source token, since attention needs something to look at, and nothing to learn.
+        sources, targets = zip(*pairs, *[([self._pad], [])] * missing, strict=True)
         links = [self._store.links(row) for row in rows.tolist()] if self._store.has_links else None
-        batch = collate(sources, targets, pad=self._pad, start=self._start, links=links, multiple=self._round_lengths)
+        if links is not None:
+            links += [np.zeros((0, 2), dtype=np.int64)] * missing
+        batch = collate(sources, targets, pad=self._pad, start=self._start, links=links, length=length)
         self._store.let_go()
         return batch
 
@@ -152,19 +172,16 @@ class PairBatches:
 class Resampler:
     """Segments the words of a batch again (BPE dropout) within the token budget that the batch was planned for."""
 
-    def __init__(
-        self, store: PairStore, sampler: PairSampler, batch_tokens: int, max_length: int | None, round_lengths: int
-    ) -> None:
+    def __init__(self, store: PairStore, sampler: PairSampler, batch_tokens: int, max_length: int | None) -> None:
         if not store.has_text:
             raise ConfigError(f"subword dropout needs the texts, {store.folder} has none; encode with keep_text=True.")
-        self._store, self._sampler, self._batch_tokens = store, sampler, batch_tokens
-        self._max_length, self._round_lengths = max_length or batch_tokens, round_lengths
+        self._store, self._sampler, self.batch_tokens = store, sampler, batch_tokens
+        self._max_length = max_length or batch_tokens
         self.growth = self._measured_growth()
 
-    def resample(self, rows: Rows, pairs: Sequence[IdPair], rng: np.random.Generator) -> list[IdPair]:
-        """New segmentations; a draw that does not fit into the batch is replaced by the stored segmentation."""
-        most = self._batch_tokens // len(pairs)
-        longest = min(most - most % self._round_lengths, self._max_length)
+    def resample(self, rows: Rows, pairs: Sequence[IdPair], longest: int, rng: np.random.Generator) -> list[IdPair]:
+        """New segmentations; a draw that is longer than `longest` is replaced by the stored segmentation."""
+        longest = min(longest, self._max_length)
         return [
             (fresh[0] if len(fresh[0]) <= longest else stored[0], fresh[1] if len(fresh[1]) <= longest else stored[1])
             for fresh, stored in zip((self._sample(row, rng) for row in rows.tolist()), pairs, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, Self
 
 import pydantic
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt
 
 from regard.checkpoints.models import identify
 from regard.config import Fraction
@@ -27,21 +27,30 @@ from regard.training.recipe.sections import (
 )
 
 Frozen = Literal["embeddings", "encoder", "decoder"]
+BUCKETS = 12  # lengths of sentences on a GPU: more shapes take longer to compile, fewer have more padding
 
 
 class TranslationTrainingSection(AnswerTrainingSection, RDropTrainingSection, DrawsTrainingSection):
     """[training] of translators."""
 
+    retired: ClassVar = {"round_lengths": 1}
+
     label_smoothing: Fraction = 0.1
     guide: NonNegativeFloat = 0.0  # weight of the loss that teaches attention the alignments found by statistics
     anchor: NonNegativeFloat = 0.0  # weight of the squared distance to the weights of model.init, against forgetting
     freeze: tuple[Frozen, ...] = ()  # parts that keep the weights of model.init
-    round_lengths: PositiveInt = 1  # pad sentences to a multiple of this many tokens: fewer shapes, more padding
+    buckets: NonNegativeInt | Literal["auto"] = "auto"  # how many lengths sentences are padded to; auto: 12 on a GPU
 
     @property
     def shapes_recur(self) -> bool:
-        """Only if lengths are rounded. Recording attention for the guide cannot be captured."""
-        return self.round_lengths > 1 and not self.guide
+        """Unless batches are as long as their sentences. Recording attention for the guide cannot be captured."""
+        return self.buckets != 0 and not self.guide
+
+    def lengths(self, device: str) -> int:
+        """To how many different lengths sentences are padded on this kind of device; 0: to those of their batch."""
+        if self.buckets != "auto":
+            return self.buckets
+        return BUCKETS if device == "cuda" else 0
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

@@ -88,7 +88,7 @@ class TranslationTask(SupervisedTask[Batch]):
             start=tokenizer.target.start,
             batch_tokens=training.batch_tokens,
             seed=seed,
-            round_lengths=training.round_lengths,
+            buckets=training.lengths(self.device.type),
             sampler=PairSampler(tokenizer, dropout, seed) if dropout else None,
             rehearsal=self._rehearsal(),
             **loader_options(training, self.device),
