@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,7 +26,7 @@ from regard.training.metrics_log import MetricsLog, NoLog
 from regard.training.optim import Optimisation
 from regard.training.publishing import mean_of, publish_model, weights_of
 from regard.training.recipe.base import Recipe
-from regard.training.reporter import Heartbeat, NoReporter, Reporter, shown
+from regard.training.reporter import Heartbeat, NoReporter, Reporter, duration, shown
 from regard.training.run_checkpoints import RunCheckpoints
 from regard.training.run_folder import DATA, claim
 from regard.training.run_model import build_model, refuse_to_divide
@@ -35,10 +36,12 @@ from regard.training.task import Task
 from regard.training.updates import Updates, can_be_captured
 
 B = TypeVar("B", bound=TensorBatch)
+MEASURED_STEP = 100  # the step at whose end compiling and warming up should be over
 
 
 def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
     """Train by `recipe` into the folder `out`, or continue a run there; the finished model is in `out`."""
+    started = time.monotonic()
     recipe = recipe.resolved()
     recipe.refuse_missing()
     device, kind = find_device(recipe.training.device), TASKS[recipe.task].task
@@ -57,6 +60,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
                 trainer.release()
         if ranks.first:
             trainer.finish()
+            trainer.tell_speed(started)
     return out
 
 
@@ -103,6 +107,7 @@ class Trainer(Generic[B]):
         self.window: StepWindow[B] = StepWindow(self.progress, device, stops=settings.on_nan == "stop")
         self.updates = Updates(recipe, task, self.engine, self.optimisation, self.progress, self.window, ranks)
         self.began = time.monotonic() - self.progress.seconds
+        self.first, self.measured_at = (self.progress.step, self.progress.tokens), math.nan
         self.log = MetricsLog(out, step=self.progress.step) if ranks.first else NoLog()
         self.reporter = Reporter(settings.steps) if ranks.first else NoReporter()
         if settings.half and not self.updates.bf16:
@@ -151,6 +156,8 @@ class Trainer(Generic[B]):
         self.updates.run(batches, tokens)
         self.task.after_step(step, self.model, batches[-1], self.optimisation.optimizers)
         self.optimisation.update_average(step)
+        if step == self.first[0] + MEASURED_STEP:
+            self.measured_at = time.monotonic()
 
     def _take(self, batches: Iterator[tuple[LoaderPlace, B]]) -> tuple[list[B], int]:
         """This rank's share of the next batches, on the device, and the number of tokens of all ranks.
@@ -313,3 +320,15 @@ class Trainer(Generic[B]):
         if self.task.conclusion:
             self.reporter.say(self.task.conclusion)
         publish_model(self.out, self.recipe, model, self.task, {"valid": values, "test": tested})
+
+    def tell_speed(self, started: float) -> None:
+        """Log and report the speed from the command to the end of the run, all that is not training included."""
+        steps, tokens = self.progress.step - self.first[0], self.progress.tokens - self.first[1]
+        seconds = time.monotonic() - started
+        row = {"seconds": seconds, "steps": steps, "tokens_per_second": tokens / seconds}
+        text = f"{steps:,} steps in {duration(seconds)} from the start: {row['tokens_per_second']:,.0f} tokens/s"
+        if steps >= MEASURED_STEP:
+            row[f"seconds_to_step_{MEASURED_STEP}"] = self.measured_at - started
+            text += f"; the first {MEASURED_STEP} steps took {duration(self.measured_at - started)}"
+        self.log.write(self.progress.step, "run", row)
+        self.reporter.say(text)

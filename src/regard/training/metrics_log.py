@@ -47,7 +47,7 @@ class MetricsLog:
         self._board = SummaryWriter(str(self._folder / BOARD), purge_step=purged)
 
     def write(self, step: int, kind: str, values: Mapping[str, Any]) -> None:
-        """Add one row, of kind `train`, `valid` or `samples`, or of the end of a run: `average`, `test`."""
+        """Add one row, of kind `train`, `valid` or `samples`, or of the end of a run: `average`, `test`, `run`."""
         if self._file is None:
             self.open()
         assert self._file is not None

@@ -71,7 +71,7 @@ class Reporter:
         if self._bar:
             self._bar.update(self._task, completed=step, state=state)
         else:
-            self.say(f"step {step}/{self.steps}  {state}  lr {row['lr']:.2e}  {_duration(seconds_left)} left")
+            self.say(f"step {step}/{self.steps}  {state}  lr {row['lr']:.2e}  {duration(seconds_left)} left")
 
     def say(self, text: str) -> None:
         """One line, above the bar where there is one."""
@@ -98,9 +98,10 @@ class Heartbeat:
         now = time.monotonic()
         if now - self._told >= QUIET:
             self._told = now
-            self._say(f"{self._work}, {_duration(now - self._began)} so far")
+            self._say(f"{self._work}, {duration(now - self._began)} so far")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

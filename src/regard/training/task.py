@@ -30,6 +30,7 @@ Values = dict[str, float]  # measured metrics by name
 Optimizers = Mapping[str, torch.optim.Optimizer]  # by parameter group
 
 
+WORKERS = 4  # processes that make batches for a GPU
 SAMPLES = 8  # outputs kept to be shown
 
 
@@ -182,5 +183,6 @@ class LoaderOptions(TypedDict):
 
 def loader_options(training: TrainingSection, device: torch.device) -> LoaderOptions:
     """The options of a loader in this process."""
-    ranks = Ranks.present()
-    return {"workers": training.workers, "pin": device.type == "cuda", "rank": ranks.rank, "world": ranks.count}
+    ranks, on_gpu = Ranks.present(), device.type == "cuda"
+    workers = (WORKERS if on_gpu else 0) if training.workers is None else training.workers
+    return {"workers": workers, "pin": on_gpu, "rank": ranks.rank, "world": ranks.count}

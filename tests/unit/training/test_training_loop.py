@@ -11,6 +11,7 @@ from torch import nn
 from regard.checkpoints import complete_checkpoints, load_model, resolve, verify
 from regard.data.batch import Batch, collate
 from regard.errors import TrainingError, UsageError
+from regard.training import loop
 from regard.training.loop import Trainer, train
 from regard.training.losses import Loss, cross_entropy
 from regard.training.metrics_log import MetricsLog, read_metrics
@@ -362,6 +363,16 @@ def test_each_validation_shows_some_of_the_translations_it_measured(tmp_path):
     for shown, measured in zip(samples, valid, strict=True):  # few enough that all of them are shown
         outputs, targets = ([pair[side] for pair in shown["pairs"]] for side in ("output", "target"))
         assert sacrebleu.corpus_chrf(outputs, [targets]).score == pytest.approx(measured["chrf"])
+
+
+def test_the_end_tells_the_speed_of_the_whole_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loop, "MEASURED_STEP", 2)
+    train(tiny(), tmp_path)
+    (row,) = rows(tmp_path, "run")
+    last = rows(tmp_path, "train")[-1]
+    assert 0 < row["seconds_to_step_2"] < row["seconds"] and row["seconds"] > last["seconds"]
+    assert row["steps"] == last["step"] and row["tokens_per_second"] == pytest.approx(last["tokens"] / row["seconds"])
+    assert f"{row['steps']:,} steps in 0:" in capsys.readouterr().err
 
 
 def test_resume_refuses_another_model_or_other_data(tmp_path):

@@ -145,7 +145,7 @@ class TrainingSection(Config):
     metric: str = "loss"  # one of the task's metrics; it decides which checkpoint is best
     on_nan: Literal["stop", "skip"] = "stop"
     log_every: PositiveInt = 50
-    workers: NonNegativeInt = 0
+    workers: NonNegativeInt | None = None  # processes that make batches; by default 4 on a GPU, else none
     time_limit: PositiveFloat | None = None
     compile: bool | Literal["cuda"] = False  # "cuda": only if training runs on a GPU
     graphs: bool = True  # on a GPU, capture a step per batch shape and replay it instead of launching every kernel
