@@ -59,8 +59,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> Path:
             finally:
                 trainer.release()
         if ranks.first:
-            trainer.finish()
-            trainer.tell_speed(started)
+            trainer.finish(started)
     return out
 
 
@@ -291,7 +290,7 @@ class Trainer(Generic[B]):
 
     # The end
 
-    def finish(self) -> None:
+    def finish(self, started: float) -> None:
         """Publish the weights of the best checkpoint, or the mean of the last ones if that is better.
 
         The first rank does this alone. The weights of a checkpoint are already the moving average.
@@ -319,9 +318,10 @@ class Trainer(Generic[B]):
                 self.reporter.say(f"test  {told}")
         if self.task.conclusion:
             self.reporter.say(self.task.conclusion)
+        self._tell_speed(started)
         publish_model(self.out, self.recipe, model, self.task, {"valid": values, "test": tested})
 
-    def tell_speed(self, started: float) -> None:
+    def _tell_speed(self, started: float) -> None:
         """Log and report the speed from the command to the end of the run, all that is not training included."""
         steps, tokens = self.progress.step - self.first[0], self.progress.tokens - self.first[1]
         seconds = time.monotonic() - started

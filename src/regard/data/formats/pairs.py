@@ -37,6 +37,16 @@ class Pair:
     to: str = ""
     possible: Links | None = None  # gold links that are optional; includes `links`
     style: str = ""  # such as formal, if the corpus says it
+    source_language: str = ""  # if a corpus has several
+
+    def swapped(self) -> Pair:
+        """The pair of the other direction."""
+        links, possible = _flipped(self.links), _flipped(self.possible)
+        return Pair(self.target, self.source, links, possible=possible, style=self.style)
+
+
+def _flipped(links: Links | None) -> Links | None:
+    return None if links is None else tuple(sorted((target, source) for source, target in links))
 
 
 @dataclass(frozen=True, slots=True)
