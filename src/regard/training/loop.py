@@ -20,6 +20,7 @@ from regard.errors import TrainingError
 from regard.families.catalog import TASKS
 from regard.layers.blocks import keep_half
 from regard.search.settings import RECIPE
+from regard.training.compiling import compiled
 from regard.training.cuda_graphs import StepWindow
 from regard.training.distributed import ALONE, Ranks, engine, joined
 from regard.training.metrics_log import MetricsLog, NoLog
@@ -116,7 +117,7 @@ class Trainer(Generic[B]):
         """The model, compiled if the recipe says so."""
         if not self.settings.compiles(self.device.type):
             return model
-        return torch.compile(model, dynamic=self.settings.lengths_vary)  # type: ignore[return-value]
+        return compiled(model, lengths_vary=self.settings.lengths_vary)
 
     def fit(self, begin: Callable[[], None] = _nothing) -> None:
         """Train until the steps, the time or the patience are used up; `begin` is called after the first step."""
