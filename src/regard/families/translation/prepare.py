@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from regard.data.formats.filters import PairFilter, dropped_pairs, split_by_hash
+from regard.data.formats.filters import OTHER, PairFilter, dropped_pairs, split_by_hash
 from regard.data.formats.languages import same_language, styled
-from regard.data.formats.pairs import Pair, read_pairs, read_two_files
+from regard.data.formats.pairs import Pair, read_pairs, read_two_files, unusable_lines
+from regard.data.formats.tables import format_of
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_store import PairStore, encode_corpus
@@ -24,6 +25,7 @@ from regard.families.translation.base_translator import write_base
 from regard.families.translation.word_aligner import Aligner
 from regard.training.recipe.data_sections import PAIR_PARTS, CorpusSection, PairPart, PairsSection
 from regard.training.recipe.files import PHRASEBOOK
+from regard.training.run_folder import DATA
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
 
@@ -33,6 +35,7 @@ PHRASEBOOK_PARTS: dict[PairPart, Part] = {**{part: part for part in PARTS}, "old
 TRAIN_TEXT, OLD_TEXT = "train.jsonl", "old.jsonl"
 BASE = "base"  # the folder of the translator that training starts from
 PLAIN_SHARE = 0.1  # of training pairs with a style that are learnt without it
+ENGLISH = "en"
 FEWEST = 10  # pairs of an adaptation
 LEARNT_FROM = 250_000  # the most pairs, evenly spread, that a tokenizer is learnt from
 
@@ -160,6 +163,7 @@ class PairPreparation:
 
     def _sort_into_files(self, folder: Path, poll: Poll) -> None:
         """Read every source once, since generating or parsing it may be slow; count the pairs kept and dropped."""
+        others = sum(map(self._unusable, PAIR_PARTS))
         keep, counts = PairFilter(self.data.filters), Counter[str]()
         with ExitStack() as stack:
             files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PAIR_PARTS}
@@ -191,6 +195,7 @@ class PairPreparation:
         dropped = dropped_pairs(keep.report)
         if not counts["train"]:
             raise DataError(f"no training pair is left after filtering: {dropped}; loosen [data.filters]")
+        self._refuse_untaught(sizes)
         if self.init and counts["train"] < FEWEST:
             usable = "1 usable pair" if counts["train"] == 1 else f"{counts['train']} usable pairs"
             raise DataError(
@@ -198,8 +203,17 @@ class PairPreparation:
                 f"to adapt a model give at least {FEWEST}, better 500"
             )
         report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PAIR_PARTS}}
+        if others:
+            report[OTHER] = others
         (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
         (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+
+    def _refuse_untaught(self, sizes: Sequence[int]) -> None:
+        """Refuse a language without a training pair."""
+        taught = [corpus for corpus, size in zip(self.data.corpora("train"), sizes, strict=True) if size]
+        for side, codes in {"source": self.data.sources, "target": self.data.targets}.items():
+            if missing := [code for code in codes if code not in {getattr(corpus, side) for corpus in taught}]:
+                raise DataError(f"data.{side}: no training pair for {', '.join(missing)}; give some, or leave it out")
 
     def _pairs(self, part: PairPart) -> Iterator[Pair]:
         return chain.from_iterable(self._read(part, corpus) for corpus in self.data.corpora(part))
@@ -208,7 +222,8 @@ class PairPreparation:
         target = corpus.target
         language = corpus.source if len(self.data.sources) > 1 else ""
         for pair in self._of_corpus(part, corpus):
-            to = target if part == "train" and self._without_style(pair) else styled(target, pair.style)
+            plain = not pair.style or (part == "train" and self._without_style(pair))
+            to = target if plain else styled(target, pair.style)
             yield Pair(pair.source, pair.target, pair.links, to, pair.possible, source_language=language)
 
     def _of_corpus(self, part: PairPart, corpus: CorpusSection) -> Iterator[Pair]:
@@ -217,17 +232,29 @@ class PairPreparation:
             return read_two_files(corpus.lines, path)
         if path == PHRASEBOOK:
             return self._phrases(part, source, target)
+        options: dict[str, Any] = {"style": corpus.style, "others": self._several}
         if corpus.swap:
-            return (pair.swapped() for pair in read_pairs(path, target, source, style=corpus.style))
-        return read_pairs(path, source, target, style=corpus.style)
+            return (pair.swapped() for pair in read_pairs(path, target, source, **options))
+        return read_pairs(path, source, target, **options)
+
+    def _unusable(self, part: PairPart) -> int:
+        """How many lines of files with several languages have no pair of those that are trained."""
+        directions: dict[str, list[tuple[str, str]]] = {}
+        for corpus in self.data.corpora(part):
+            if format_of(Path(corpus.path)) == ".jsonl" and not corpus.lines:
+                directions.setdefault(corpus.path, []).append((corpus.source, corpus.target))
+        return sum(unusable_lines(path, each) for path, each in directions.items()) if self._several else 0
+
+    @property
+    def _several(self) -> bool:
+        return len(self.data.sources) * len(self.data.targets) > 1
 
     def _phrases(self, part: PairPart, source: str, target: str) -> Iterator[Pair]:
-        """Sentences of the phrasebook, which is written from English."""
-        swap = same_language(target, "en")
         book, drawn = self.data.phrasebook, PHRASEBOOK_PARTS[part]
         count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[drawn]
-        pairs = phrases(
-            source if swap else target,
+        return spoken(
+            source,
+            target,
             part=drawn,
             count=count,
             seed=self.seed,
@@ -235,7 +262,6 @@ class PairPreparation:
             max_words=book.max_words,
             everyday=book.everyday,
         )
-        return (pair.swapped() for pair in pairs) if swap else pairs
 
     @staticmethod
     def _without_style(pair: Pair) -> bool:
@@ -245,6 +271,23 @@ class PairPreparation:
     def _held_out(self, pair: Pair) -> bool:
         """Whether a pair belongs to the share held out for validation; all translations of a source do, or none."""
         return split_by_hash(pair.source, {"train": 1.0 - self.data.split, "valid": self.data.split}) == "valid"
+
+
+def spoken(source: str, target: str, **drawn: Any) -> Iterator[Pair]:
+    """Pairs of the phrasebook, which is written from English, in either direction."""
+    if same_language(target, ENGLISH):
+        return (pair.swapped() for pair in phrases(source, **drawn))
+    return phrases(target, **drawn)
+
+
+def held_out_of_run(folder: Path, to: str = "") -> list[Pair]:
+    """The test pairs of a run, or else those it was validated on; only those into `to`, if it is given."""
+    for part in ("test", "valid"):
+        file = PairFile(folder / DATA / f"{part}.jsonl")
+        pairs = [pair for pair in file if not to or pair.to == to] if file.path.is_file() else []
+        if pairs:
+            return pairs
+    return []
 
 
 def _filled(pair: Pair) -> bool:
