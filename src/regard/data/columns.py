@@ -31,6 +31,12 @@ class Column:
     values: NDArray[Any]
     offsets: NDArray[np.int64]
 
+    @classmethod
+    def open(cls, folder: Path, name: str, dtype: str, values: int, rows: int) -> Column:
+        """Map the two files that a `ColumnWriter` wrote."""
+        offsets = map_values(folder / f"{name}.offsets", "<i8", rows + 1)
+        return cls(map_values(folder / f"{name}.bin", dtype, values), offsets)
+
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
@@ -144,14 +150,10 @@ class ExampleStore:
         """Map the files of a written store."""
         try:
             about = json.loads((folder / INDEX).read_text())
-            return cls(
-                tuple(
-                    Column(
-                        map_values(folder / f"{name}.bin", column["dtype"], column["values"]),
-                        map_values(folder / f"{name}.offsets", "<i8", about["examples"] + 1),
-                    )
-                    for name, column in about["columns"].items()
-                )
+            columns = (
+                Column.open(folder, name, column["dtype"], column["values"], about["examples"])
+                for name, column in about["columns"].items()
             )
+            return cls(tuple(columns))
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{folder} has no complete examples ({error}); prepare them again") from error

@@ -34,7 +34,7 @@ FAMILY = Family(
             evaluate="task.evaluate_speech",
             evaluate_options=("beam",),
             reader="reader.SpeechReader",
-            examples="examples.examples",
+            examples="data.examples",
         ),
         "whisper_transcriber": PipelineEntry(
             "whisper_pipeline.WhisperTranscriber",
@@ -45,7 +45,7 @@ FAMILY = Family(
             evaluate="task.evaluate_speech",
             evaluate_options=("beam",),
             reader="reader.WhisperReader",
-            examples="examples.examples",
+            examples="data.examples",
         ),
     },
     figures={"spectrogram": "view.draw_speech"},

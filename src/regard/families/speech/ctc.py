@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -120,11 +120,11 @@ def align(frames: Float[np.ndarray, "T V"], labels: Sequence[int], blank: int) -
         at -= int(came[time, at])
         path.append(at)
     places = np.array(path[::-1])
-    return [_span(frames, label, np.flatnonzero(places == 2 * number + 1)) for number, label in enumerate(labels)]
-
-
-def _span(frames: Float[np.ndarray, "T V"], label: int, where: Int[np.ndarray, N]) -> Span:
-    return Span(label, int(where[0]), int(where[-1]) + 1, float(frames[where, label].mean()))
+    of_label = (np.flatnonzero(places == 2 * number + 1) for number in range(len(labels)))
+    return [
+        Span(label, int(where[0]), int(where[-1]) + 1, float(frames[where, label].mean()))
+        for label, where in zip(labels, of_label, strict=True)
+    ]
 
 
 def scores(
