@@ -243,14 +243,18 @@ class ImageCorpus(ABC, Generic[P]):
 class ImageTask(LoaderTask[B], Generic[B]):
     """Augmented images with what belongs to them; their preprocessing is saved beside the weights."""
 
+    reads: ClassVar[type[ImageCorpus[Any]]]
     recipe: Any
     corpus: ImageCorpus[Any]
     train: DeviceImages
 
     @classmethod
-    @abstractmethod
     def images(cls, recipe: Any) -> ImageCorpus[Any]:
         """The images of a recipe, neither written nor read yet."""
+        config = image_config(recipe.model)
+        size, channels = config.image_size, config.channels
+        given = initial_preprocessing(recipe.model.init, size, channels)
+        return cls.reads(recipe.data, size, channels, recipe.seed, given)
 
     @classmethod
     def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:

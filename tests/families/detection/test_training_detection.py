@@ -16,9 +16,8 @@ from regard.errors import ConfigError, DataError
 from regard.families.catalog import MODELS
 from regard.families.contract import EvaluationOptions
 from regard.families.detection.annotations import TrueBoxes
-from regard.families.detection.metrics import FoundBoxes, error_kinds
 from regard.families.detection.pipeline import ObjectDetector
-from regard.families.detection.task import evaluate_detector, evaluated_pairs
+from regard.families.detection.task import FoundBoxes, error_kinds, evaluate_detector, evaluated_pairs
 from regard.look.reader import Source, reader_of
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe, open_task

@@ -13,8 +13,15 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError
-from regard.families.navigation.batches import HiddenBatches, PathRows, RankingBatches, mirrored
-from regard.families.navigation.data import SUCCESS, PathStore, store_routes
+from regard.families.navigation.data import (
+    SUCCESS,
+    HiddenBatches,
+    PathRows,
+    PathStore,
+    RankingBatches,
+    mirrored,
+    store_routes,
+)
 from regard.families.navigation.features import (
     FEATURE_NAMES,
     FEATURES,

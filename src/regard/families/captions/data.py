@@ -23,7 +23,7 @@ from regard.data.columns import Column, ColumnWriter, in_groups, map_values
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import Example, ImageStore
 from regard.data.images.reading import Preprocessing
-from regard.data.loader import Place, Rows
+from regard.data.loader import Place, Rows, in_batches
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.shapes import Scene, scenes
 from regard.data.tokenizers.text import TextTokenizer
@@ -107,19 +107,10 @@ class CaptionStore:
         """Map the files of a written store."""
         try:
             about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            tokens = Column(
-                map_values(folder / f"{TOKENS}.bin", about["dtype"], about["tokens"]),
-                map_values(folder / f"{TOKENS}.offsets", "<i8", about["captions"] + 1),
-            )
+            tokens = Column.open(folder, TOKENS, about["dtype"], about["tokens"], about["captions"])
             return cls(folder, tokens, map_values(folder / FIRST, "<i8", about["images"] + 1))
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{folder} is not a complete set of captions ({error}); prepare it again") from error
-
-
-def _write_texts(folder: Path, captions: Iterable[list[str]]) -> None:
-    with (folder / TEXTS).open("w", encoding="utf-8") as file:
-        for texts in captions:
-            print(json.dumps(texts, ensure_ascii=False), file=file)
 
 
 def _read_texts(folder: Path) -> list[list[str]]:
@@ -195,7 +186,8 @@ class CaptionCorpus(ImageCorpus[CaptionedRows]):
         for part in PARTS:
             texts: list[list[str]] = []
             ImageStore.write(folder / part, self._examples(part, texts, skipped, poll), ())
-            _write_texts(folder / part, texts)
+            lines = "".join(f"{json.dumps(some, ensure_ascii=False)}\n" for some in texts)
+            (folder / part / TEXTS).write_text(lines, encoding="utf-8")
         learnt = _read_texts(folder / "train")
         if not learnt:
             raise DataError(f"{self.data.train}: there is no captioned image to learn from")
@@ -250,5 +242,5 @@ class DeviceCaptions(DeviceImages):
 
     def batches(self, rows: Rows, size: int) -> Iterator[CaptionBatch]:
         """Some of them, `size` at a time, each with the first of its captions."""
-        for number, some in enumerate(np.array_split(rows, max(1, -(-len(rows) // size)))):
+        for number, some in enumerate(in_batches(rows, size)):
             yield self.make(some, (0, number)).to(self.labels.device)
