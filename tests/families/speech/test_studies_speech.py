@@ -23,6 +23,9 @@ class Listener(Transcriber):
 
     name, rate, longest, settings = "listener", RATE, 30.0, SearchSettings()
 
+    def __init__(self):
+        pass
+
     def hear(self, pieces, options):
         self.beam = options.settings and options.settings.beam
         return [[Segment(" ".join(["One,"] * round(len(piece) / RATE * 2)), 0.0, 1.0)] for piece in pieces]

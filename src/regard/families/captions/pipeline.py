@@ -26,8 +26,6 @@ from regard.search.settings import SearchSettings, Vocabulary, read_decoding
 from regard.search.speculative import decoding_model
 from regard.search.start import from_images
 
-NEVER = -1e4  # added to the logit of the unknown token, which says nothing
-
 
 def caption_vocabulary(tokenizer: TextTokenizer) -> Vocabulary:
     """The special tokens of captions; the padding token begins every one."""
@@ -39,9 +37,7 @@ def write_captions(
     model: Any, images: Float[Tensor, "S C H W"], settings: SearchSettings, tokenizer: TextTokenizer
 ) -> list[list[Hypothesis]]:
     """The best captions of each image."""
-    vocabulary, unknown = caption_vocabulary(tokenizer), tokenizer.only_unknown
-    if unknown is not None:
-        settings = settings.replace(logit_bias={unknown: NEVER, **settings.logit_bias})
+    vocabulary, settings = caption_vocabulary(tokenizer), settings.without(tokenizer.only_unknown)
     start = from_images(cast(ImageSourceModel, model), images, settings, vocabulary.start)
     return search(cast(ImageSourceModel, model), start, settings, vocabulary)
 

@@ -124,30 +124,12 @@ class DetectionTask(ImageTask[ImageBatch], SupervisedTask[ImageBatch]):
 
 @dataclass(frozen=True)
 class AveragePrecision:
-    """Average precision over classes and thresholds, and each class alone."""
+    """Average precision over classes: the mean over IoU thresholds .50 to .95, and at .50 and .75 alone."""
 
-    precisions: dict[str, Array] = field(repr=False)  # [thresholds, recalls] of every class that occurs
-
-    def _mean(self, threshold: int | slice = slice(None)) -> float:
-        return float(np.mean([table[threshold] for table in self.precisions.values()])) if self.precisions else 0.0
-
-    @property
-    def ap(self) -> float:
-        """The mean over thresholds .50 to .95."""
-        return self._mean()
-
-    @property
-    def ap50(self) -> float:
-        return self._mean(0)
-
-    @property
-    def ap75(self) -> float:
-        return self._mean(5)
-
-    @property
-    def curves(self) -> dict[str, Array]:
-        """The precision of every class that occurs at 101 recalls, at an IoU of .50."""
-        return {name: table[0] for name, table in self.precisions.items()}
+    ap: float
+    ap50: float
+    ap75: float
+    curves: dict[str, Array] = field(repr=False)  # precision at 101 recalls of every class that occurs, at .50
 
     @property
     def ap50_by_class(self) -> dict[str, float]:
@@ -180,9 +162,12 @@ def average_precision(pairs: Iterable[Pair], names: Sequence[str]) -> AveragePre
         evaluation.evaluate()
         evaluation.accumulate()
     precisions = evaluation.eval["precision"][:, :, :, 0, 0]  # -1: a class without true boxes
-    return AveragePrecision(
-        {name: precisions[:, :, label] for label, name in enumerate(names) if precisions[0, 0, label] >= 0}
-    )
+    found = {name: precisions[:, :, label] for label, name in enumerate(names) if precisions[0, 0, label] >= 0}
+
+    def mean(threshold: int | slice = slice(None)) -> float:
+        return float(np.mean([table[threshold] for table in found.values()])) if found else 0.0
+
+    return AveragePrecision(mean(), mean(0), mean(5), {name: table[0] for name, table in found.items()})
 
 
 def overlap(found: NDArray[np.floating], truth: NDArray[np.floating], crowd: NDArray[np.bool_]) -> Array:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -122,7 +123,8 @@ class PathPairsTask(PathTask[HiddenBatch]):
 
     def __init__(self, recipe: PathPairsRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
-        self.loader = Loader(self._plan, self._batches("train", recipe.seed), **loader_options(recipe.training, device))
+        plan = partial(self.shuffled, np.arange(len(self.rows["train"].store)))
+        self.loader = Loader(plan, self._batches("train", recipe.seed), **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """A model with the heads of pre-training."""
@@ -177,9 +179,6 @@ class PathPairsTask(PathTask[HiddenBatch]):
         data = self.recipe.data
         return HiddenBatches(self.rows[part], Masking(self.tokenizer, data.share), data.mismatched, seed)
 
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.shuffled(np.arange(len(self.rows["train"].store)), epoch)
-
 
 def _read(model: Forward, batch: HiddenBatch, *, factored: bool = False) -> VilbertOutput:
     output: VilbertOutput = model(
@@ -203,14 +202,14 @@ class RankingTask(PathTask[PathBatch]):
     def __init__(self, recipe: RankingRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
         rows = self.rows["train"]
-        self.usable: Rows = rows.store.usable
-        if not len(self.usable):
+        usable = rows.store.usable
+        if not len(usable):
             raise DataError(f"{recipe.data.train}: no candidate path succeeds; raise data.candidates.count")
-        ignored = len(rows.store) - len(self.usable)
+        ignored = len(rows.store) - len(usable)
         self.summary += f"; {ignored:,} ignored, since none of their candidates succeeds or none fails"
         sides = self._sides() if recipe.data.mirror else None
         make = RankingBatches(rows, recipe.data.failures, recipe.seed, sides)
-        self.loader = Loader(self._plan, make, **loader_options(recipe.training, device))
+        self.loader = Loader(partial(self.shuffled, usable), make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """A model that gives a score."""
@@ -262,9 +261,6 @@ class RankingTask(PathTask[PathBatch]):
                 "tokenizer.size, or set data.mirror = false"
             )
         return left[0], right[0]
-
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.shuffled(self.usable, epoch)
 
 
 def ranking_loss(model: Forward, batch: PathBatch) -> Float[Tensor, ""]:

@@ -139,7 +139,6 @@ def scores(
 
 Way = Literal["ctc", "attention"]
 JOINT = 0.3  # how much the labels of frames count beside a decoder, in its loss and in a search
-NEVER = -1e4  # added to the logit of the unknown token, which says nothing
 
 
 class HeardTexts(NamedTuple):
@@ -172,8 +171,7 @@ def write_speech(
         frames = [row[:length].cpu().numpy() for row, length in zip(logs, lengths, strict=True)]
     if model.decoder is None or way == "ctc":
         return HeardTexts([_labelled(row, settings, tokenizer) for row in frames], frames)
-    if tokenizer.only_unknown is not None:
-        settings = settings.replace(logit_bias={tokenizer.only_unknown: NEVER, **settings.logit_bias})
+    settings = settings.without(tokenizer.only_unknown)
     assert tokenizer.end is not None
     pad, judged = tokenizer.pad, logs is not None and settings.beam > 1 and way is None
     state = model.decoder.first_state(memory, None if real is None else real[:, None, None])

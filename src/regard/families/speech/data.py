@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import Ids, SpeechBatch, decoder_inputs, pad_rows
-from regard.data.columns import Column, ColumnWriter
+from regard.data.columns import Column, ColumnWriter, MappedStore
 from regard.data.loader import Place, Rows, in_batches
 from regard.data.sources import Part
 from regard.errors import DataError
@@ -33,7 +33,7 @@ from regard.families.speech.features import FULL, SpecAugment
 from regard.families.speech.manifest import is_built_in, read_recordings, utterances
 from regard.families.speech.recipe import JoinConfig
 
-ABOUT, WAVES, TOKENS, ROWS = "speech.json", "waves", "tokens", "recordings.jsonl"
+WAVES, TOKENS, ROWS = "waves", "tokens", "recordings.jsonl"
 SPEED_STEPS = 100  # speeds are rounded to hundredths
 VOICES = 6  # speakers of the built-in speech are told apart by number only
 NOISE = (1.5, 5.0)  # standard deviation of the noise in pauses, as powers of two in steps of 16 bits
@@ -124,8 +124,10 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SpeechStore:
+class SpeechStore(MappedStore):
     """Recordings by number; `waves` has all speeds of a recording one after another."""
+
+    about, contents = "speech.json", "recordings"
 
     folder: Path
     rows: Sequence[Row]
@@ -135,9 +137,6 @@ class SpeechStore:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def __reduce__(self) -> tuple[Callable[[Path], SpeechStore], tuple[Path]]:
-        return SpeechStore.open, (self.folder,)  # a loader's worker maps the files itself
 
     def samples(self, number: int, speed: int) -> NDArray[np.int16]:
         """The samples of a recording at a speed, given by its number."""
@@ -168,29 +167,24 @@ class SpeechStore:
                 print(json.dumps([spoken.name, spoken.text, spoken.speaker], ensure_ascii=False), file=file)
                 count += 1
         about = {"recordings": count, "samples": writer.length, "speeds": list(speeds)}
-        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        (folder / cls.about).write_text(json.dumps(about), encoding="utf-8")
 
     @classmethod
     def write_tokens(cls, folder: Path, ids: Sequence[Ids]) -> None:
         """Write the ids of the texts of all recordings."""
         with closing(ColumnWriter(folder, TOKENS, "<i4")) as writer:
             writer.write(ids)
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        (folder / ABOUT).write_text(json.dumps({**about, "tokens": writer.length}), encoding="utf-8")
+        about = json.loads((folder / cls.about).read_text(encoding="utf-8"))
+        (folder / cls.about).write_text(json.dumps({**about, "tokens": writer.length}), encoding="utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> SpeechStore:
-        """Map the files of a written store."""
-        try:
-            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            count, speeds = about["recordings"], tuple(about["speeds"])
-            with (folder / ROWS).open(encoding="utf-8") as file:
-                rows = [Row(*json.loads(line)) for line in file]
-            waves = Column.open(folder, WAVES, "<i2", about["samples"], count * len(speeds))
-            tokens = Column.open(folder, TOKENS, "<i4", about["tokens"], count) if "tokens" in about else None
-            return cls(folder, rows, waves, speeds, tokens)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} is not a complete set of recordings ({error}); prepare it again") from error
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> SpeechStore:
+        count, speeds = about["recordings"], tuple(about["speeds"])
+        with (folder / ROWS).open(encoding="utf-8") as file:
+            rows = [Row(*json.loads(line)) for line in file]
+        waves = Column.open(folder, WAVES, "<i2", about["samples"], count * len(speeds))
+        tokens = Column.open(folder, TOKENS, "<i4", about["tokens"], count) if "tokens" in about else None
+        return cls(folder, rows, waves, speeds, tokens)
 
 
 class Said(NamedTuple):

@@ -7,7 +7,7 @@ Every example of a batch is a function of (seed, epoch, its number), as in `data
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
-from regard.data.batch import RegionTextBatch
+from regard.data.batch import RegionTextBatch, pad_rows
 from regard.data.captions import read_captions
-from regard.data.columns import Column, ColumnWriter, map_values
+from regard.data.columns import Column, ColumnWriter, MappedStore, map_values
 from regard.data.loader import Place, Rows
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.scene_texts import phrases, questions
@@ -53,9 +53,7 @@ T = TypeVar("T")
 
 SHOWN = 0.1  # the share of the masked regions whose features stay; the others become zeros
 MATCH, NO_MATCH = 0, 1
-ABOUT, FEATURES, PLACED, COUNTS, CLASSES, TEXTS = (
-    "store.json", "features.bin", "places.bin", "counts.bin", "classes.bin", "texts"
-)  # fmt: skip
+FEATURES, PLACED, COUNTS, CLASSES, TEXTS = "features.bin", "places.bin", "counts.bin", "classes.bin", "texts"
 SKIPPED = "skipped.json"
 VOCABULARY_SCENES = 2000  # scenes whose texts of all kinds make the vocabulary
 CHUNK = 500  # images whose texts are encoded together
@@ -159,8 +157,10 @@ def _polled(items: Iterator[T], poll: Poll) -> Iterator[T]:
 
 
 @dataclass(frozen=True)
-class RegionTexts:
+class RegionTexts(MappedStore):
     """N images with R places for regions each, of which `counts` are real, and texts that belong to them."""
+
+    about, contents = "store.json", "regions"
 
     folder: Path
     features: NDArray[np.float16]  # [N R F]
@@ -174,9 +174,6 @@ class RegionTexts:
     def __len__(self) -> int:
         """The number of texts."""
         return len(self.images)
-
-    def __reduce__(self) -> tuple[Callable[[Path], RegionTexts], tuple[Path]]:
-        return RegionTexts.open, (self.folder,)  # a loader's worker maps the files itself
 
     @classmethod
     def write(cls, folder: Path, examples: Iterable[Encoded], most: int) -> None:
@@ -203,30 +200,25 @@ class RegionTexts:
             (folder / f"{name}.bin").write_bytes(np.array(values, dtype="<i8").tobytes())
         about_store = {"images": count, "regions": most, "features": widths[0], "classes": widths[1]}
         about_store |= {"texts": len(images), "tokens": texts.length}
-        (folder / ABOUT).write_text(json.dumps(about_store), encoding="utf-8")
+        (folder / cls.about).write_text(json.dumps(about_store), encoding="utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> RegionTexts:
-        """Map the files of a written store."""
-        try:
-            about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            shape, texts = (about["images"], about["regions"]), about["texts"]
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> RegionTexts:
+        shape, texts = (about["images"], about["regions"]), about["texts"]
 
-            def mapped(name: str, dtype: str, *sizes: int) -> NDArray[Any]:
-                return map_values(folder / name, dtype, int(np.prod(sizes))).reshape(sizes)
+        def part(name: str, dtype: str, *sizes: int) -> NDArray[Any]:
+            return map_values(folder / name, dtype, int(np.prod(sizes))).reshape(sizes)
 
-            return cls(
-                folder,
-                mapped(FEATURES, "<f2", *shape, about["features"]),
-                mapped(PLACED, "<f4", *shape, PLACES),
-                mapped(COUNTS, "<i8", shape[0]),
-                mapped(CLASSES, "<f2", *shape, about["classes"]) if about["classes"] else None,
-                Column.open(folder, TEXTS, "<i4", about["tokens"], texts),
-                mapped("images.bin", "<i8", texts),
-                mapped("targets.bin", "<i8", texts),
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete set of regions ({error}); prepare it again") from error
+        return cls(
+            folder,
+            part(FEATURES, "<f2", *shape, about["features"]),
+            part(PLACED, "<f4", *shape, PLACES),
+            part(COUNTS, "<i8", shape[0]),
+            part(CLASSES, "<f2", *shape, about["classes"]) if about["classes"] else None,
+            Column.open(folder, TEXTS, "<i4", about["tokens"], texts),
+            part("images.bin", "<i8", texts),
+            part("targets.bin", "<i8", texts),
+        )
 
 
 def _padded(rows: NDArray[Any], most: int, dtype: str) -> bytes:
@@ -264,11 +256,7 @@ class PairMaker:
 
     def padded(self, rows: Sequence[NDArray[Any]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids padded to one length, the same for all batches, and a mask of the real ones."""
-        lengths = np.array([len(row) for row in rows])
-        mask = np.arange(self.longest)[None] < lengths[:, None]
-        ids = np.full(mask.shape, self.pad, dtype=np.int64)
-        ids[mask] = np.concatenate(rows)
-        return torch.from_numpy(ids), torch.from_numpy(mask)
+        return pad_rows(rows, self.pad, self.longest)
 
 
 @dataclass(frozen=True)
