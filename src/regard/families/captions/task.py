@@ -24,13 +24,7 @@ from regard.data.loader import Rows, spread_evenly
 from regard.data.synthetic.shapes import Scene
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
-from regard.families.captions.data import (
-    CaptionBatches,
-    CaptionCorpus,
-    CaptionedRows,
-    DeviceCaptions,
-    open_examples,
-)
+from regard.families.captions.data import CaptionBatches, CaptionCorpus, CaptionedRows, DeviceCaptions, open_examples
 from regard.families.captions.model import Captioner, CaptionerConfig
 from regard.families.captions.pipeline import Caption, ImageCaptioner, write_captions
 from regard.families.captions.recipe import DECODED, CaptioningRecipe

@@ -25,7 +25,7 @@ FAMILY = Family(
             evaluate="task.evaluate_paths",
             reader="reader.PathReader",
             examples="synthetic.examples",
-        ),
+        )
     },
     figures={"house": "view.draw_house"},
     views={"house": "house.js"},

@@ -21,9 +21,7 @@ FAMILY = Family(
             vocabulary={"": 51_865, "large-v3": 51_866, "turbo": 51_866},
         ),
     },
-    tasks={
-        "speech": TaskEntry("recipe.SpeechRecipe", "task.SpeechTask"),
-    },
+    tasks={"speech": TaskEntry("recipe.SpeechRecipe", "task.SpeechTask")},
     pipelines={
         "speech_recognizer": PipelineEntry(
             "pipeline.SpeechRecognizer",
