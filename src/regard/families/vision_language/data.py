@@ -281,7 +281,8 @@ class MaskedPairMaker:
         hidden, guessed = zip(*map(self.masking, true, rngs), strict=True)
         inputs, mask = self.pairs.padded(hidden)
         labels, _ = self.pairs.padded(true)
-        chosen, _ = self.pairs.padded([words & (not swap) for words, swap in zip(guessed, other, strict=True)])
+        counted = [(words & (not swap)).astype(np.int64) for words, swap in zip(guessed, other, strict=True)]
+        chosen, _ = self.pairs.padded(counted)
         features, places, real = self.pairs.regions(store.images[rows])
         masked, zeroed = self._masked_regions(rngs, real.numpy())
         targets = features.clone() if store.classes is None else torch.from_numpy(store.classes[store.images[rows]])
