@@ -25,7 +25,7 @@ def in_batches(rows: Rows, size: int) -> list[Rows]:
     return np.array_split(rows, -(-len(rows) // size)) if len(rows) else []
 
 
-def spread_evenly(count: int, over: int) -> Rows:
+def spread_evenly(count: int, over: int) -> NDArray[np.int64]:
     """`count` of so many rows, or all, evenly spread over them: their classes may follow one another."""
     return np.linspace(0, over, min(count, over), endpoint=False).astype(np.int64)
 

@@ -190,8 +190,8 @@ def _rows(boxes: NDArray[np.floating], **columns: NDArray[Any]) -> list[dict[str
     return [dict(zip(columns, row, strict=True)) for row in zip(*map(np.ndarray.tolist, columns.values()), strict=True)]
 
 
-def error_kinds(pairs: Sequence[Pair], least: float = LEAST) -> dict[str, int]:
-    """Found boxes of at least this score by what they are (Hoiem et al. 2012), and how many objects were missed.
+def error_kinds(pairs: Sequence[Pair]) -> dict[str, int]:
+    """Found boxes of a score of .5 or more by what they are (Hoiem et al. 2012), and how many objects were missed.
 
     A box is right if its IoU with a free object of its class is at least .5. Otherwise it is there twice, of another
     class, in the wrong place (IoU of .1 or more with an object of its class), or on the background. A box that only
@@ -200,7 +200,7 @@ def error_kinds(pairs: Sequence[Pair], least: float = LEAST) -> dict[str, int]:
     counts = dict.fromkeys(("right", "twice", "another class", "wrong place", "background", MISSED), 0)
     for truth, found in pairs:
         free = ~truth.ignored
-        chosen = np.flatnonzero(found.scores >= least)
+        chosen = np.flatnonzero(found.scores >= LEAST)
         for number in chosen[np.argsort(-found.scores[chosen], kind="stable")]:
             own = overlap(found.boxes[number : number + 1], truth.boxes, truth.ignored)[0]
             kind, place = _kind(own, truth, int(found.labels[number]), free)

@@ -55,9 +55,9 @@ Houses = Mapping[str, House]  # by scan
 Masker = Callable[[NDArray[np.int64], np.random.Generator], tuple[NDArray[np.int64], NDArray[np.bool_]]]
 
 
-def read_paths(path: str, graphs: str = "", skipped: list[str] | None = None) -> tuple[Houses, list[Route]]:
+def read_paths(path: str, skipped: list[str] | None = None) -> tuple[Houses, list[Route]]:
     """The houses and routes of a file of paths; bad routes are errors, or are named in `skipped`."""
-    houses = read_houses(graphs or graphs_beside(path))
+    houses = read_houses(graphs_beside(path))
     return houses, read_routes(path, houses, skipped)
 
 

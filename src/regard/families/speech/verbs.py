@@ -66,7 +66,8 @@ class Transcribe(FileVerb):
     def read(self, source: str | bytes) -> object:
         from regard.families.speech.audio import check_audio
 
-        return check_audio(source)
+        check_audio(source)
+        return source
 
     def writes(self) -> bool:
         return self.output is not None
