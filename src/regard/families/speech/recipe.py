@@ -26,7 +26,7 @@ from regard.training.recipe.data_sections import PartCounts
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
 
 
-class JoinConfig(PartCounts):
+class JoinConfig(Config):
     """[data.join]: strings of recordings of one speaker, with pauses around each; `longest` = 0 joins nothing."""
 
     shortest: PositiveInt = 3  # recordings in a string

@@ -54,8 +54,9 @@ class SpeechCorpus:
             varied = part == "train"
             seed = recipe.seed if varied else recipe.seed + 1 + PARTS.index(part)
             between, join = _between(recipe, self.tokenizer, store), recipe.data.join
+            count = {"train": join.count, "valid": join.valid_count, "test": join.test_count}[part]
             self.parts[part] = SpokenRows(
-                store, rows, self.audio.rate, join, join.of(part), self.tokenizer.end, seed, varied, between
+                store, rows, self.audio.rate, join, count, self.tokenizer.end, seed, varied, between
             )
         if not len(self.parts["train"]):
             raise _nothing(recipe)
