@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import soundfile
 import torch
 
 from regard.checkpoints import save_model
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
+from regard.families.speech.audio import Samples
 from regard.families.speech.conformer import PRESETS, Conformer, ConformerConfig
 from regard.families.speech.features import LogMelConfig
 from regard.families.speech.pipeline import SpeechRecognizer
@@ -40,3 +42,8 @@ def save_recognizer(folder: Path, recognizer: SpeechRecognizer) -> Path:
 
     save_model(folder, "conformer", recognizer.model, extras=extras)
     return folder
+
+
+def write_wav(path: Path, samples: Samples, rate: int) -> None:
+    """Write mono samples with 16 bits."""
+    soundfile.write(path, samples, rate, format="WAV", subtype="PCM_16")

@@ -12,7 +12,7 @@ from regard.data.images.reading import png
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.families.catalog import MODELS
-from regard.families.vision_language.finders import FinderConfig
+from regard.families.vision_language.regions import FinderConfig
 
 TEXT = "a large ring"
 ANSWERS = ("yes", "no", "3", "0")

@@ -5,12 +5,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from regard.families.speech.audio import write_wav
 from regard.families.speech.manifest import utterances
 from regard.families.speech.view import inspect_speech
 from regard.look.inspection import GivenInput
 from regard.look.save import save
-from tiny_speech import save_recognizer, tiny_recognizer
+from tiny_speech import save_recognizer, tiny_recognizer, write_wav
 
 LOOKED = re.compile(r"“(.+)”, said at (\S+) s, looked most at (\S+) s \((\S+)%\)")
 

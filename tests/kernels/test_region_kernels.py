@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from full_counts import combined
-from regard.families.detection import region_kernels, regions
+from regard.families.detection import regions
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -24,13 +24,13 @@ def test_the_kernel_keeps_what_the_fixed_point_keeps(count, threshold):
     found[0, count // 2 :] = 0.0  # boxes without area overlap nothing
     counts = torch.tensor([count, count // 2, 0, count])
     expected = regions.suppress(found, counts, threshold)
-    kept = region_kernels.suppress_on_gpu(found.to(DEVICE), counts.to(DEVICE), threshold)
+    kept = regions.suppress_on_gpu(found.to(DEVICE), counts.to(DEVICE), threshold)
     assert torch.equal(kept.cpu(), expected)
 
 
 def test_no_boxes_are_no_error():
     none = torch.zeros(2, 0, 4, device=DEVICE), torch.zeros(2, dtype=torch.long, device=DEVICE)
-    assert region_kernels.suppress_on_gpu(*none, 0.5).shape == (2, 0)
+    assert regions.suppress_on_gpu(*none, 0.5).shape == (2, 0)
 
 
 @pytest.mark.parametrize(("channels", "samples", "count"), [(3, 1, 5), (16, 4, 9), (40, 16, 20)])
@@ -40,7 +40,7 @@ def test_sums_of_rows_and_their_gradients_are_torchs(channels, samples, count):
     places = torch.randint(11, (count, samples), generator=generator)
     weights = torch.rand(count, samples, generator=generator)
     ours, theirs = (rows.clone().to(device).requires_grad_() for device in (DEVICE, "cpu"))
-    summed = region_kernels.weighted_rows_on_gpu(ours, places.to(DEVICE), weights.to(DEVICE))
+    summed = regions.weighted_rows_on_gpu(ours, places.to(DEVICE), weights.to(DEVICE))
     expected = (theirs[places] * weights[..., None]).sum(dim=1)
     torch.testing.assert_close(summed.cpu(), expected, rtol=1e-5, atol=1e-5)
     slope = torch.randn(expected.shape, generator=generator)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,12 @@ class Column:
 
     values: NDArray[Any]
     offsets: NDArray[np.int64]
+
+    @classmethod
+    def open(cls, folder: Path, name: str, dtype: str, values: int, rows: int) -> Column:
+        """Map the two files that a `ColumnWriter` wrote."""
+        offsets = map_values(folder / f"{name}.offsets", "<i8", rows + 1)
+        return cls(map_values(folder / f"{name}.bin", dtype, values), offsets)
 
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
@@ -105,6 +112,30 @@ def map_values(path: Path, dtype: str, length: int) -> NDArray[Any]:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=dtype)
 
 
+class MappedStore(ABC):
+    """A store whose arrays are files of a folder, read page by page as they are needed."""
+
+    about: ClassVar[str]  # the file that says how much there is
+    contents: ClassVar[str]  # for messages
+    folder: Path
+
+    def __reduce__(self) -> tuple[Callable[[Path], Self], tuple[Path]]:
+        return type(self).open, (self.folder,)  # a loader's worker maps the files itself
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Map the files of a written store."""
+        try:
+            return cls.mapped(folder, json.loads((folder / cls.about).read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{folder} is not a complete set of {cls.contents} ({error}); prepare it again") from error
+
+    @classmethod
+    @abstractmethod
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> Self:
+        """The store in a folder, by how much there is of everything."""
+
+
 INDEX = "examples.json"
 
 
@@ -144,14 +175,10 @@ class ExampleStore:
         """Map the files of a written store."""
         try:
             about = json.loads((folder / INDEX).read_text())
-            return cls(
-                tuple(
-                    Column(
-                        map_values(folder / f"{name}.bin", column["dtype"], column["values"]),
-                        map_values(folder / f"{name}.offsets", "<i8", about["examples"] + 1),
-                    )
-                    for name, column in about["columns"].items()
-                )
+            columns = (
+                Column.open(folder, name, column["dtype"], column["values"], about["examples"])
+                for name, column in about["columns"].items()
             )
+            return cls(tuple(columns))
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{folder} has no complete examples ({error}); prepare them again") from error

@@ -20,6 +20,16 @@ B = TypeVar("B")
 T = TypeVar("T")
 
 
+def in_batches(rows: Rows, size: int) -> list[Rows]:
+    """Rows in batches of at most `size`, whose sizes differ by one at most."""
+    return np.array_split(rows, -(-len(rows) // size)) if len(rows) else []
+
+
+def spread_evenly(count: int, over: int) -> NDArray[np.int64]:
+    """`count` of so many rows, or all, evenly spread over them: their classes may follow one another."""
+    return np.linspace(0, over, min(count, over), endpoint=False).astype(np.int64)
+
+
 class Loader(Generic[B]):
     """Yields (epoch, index, batch) without end; the same arguments give the same batch at any place.
 

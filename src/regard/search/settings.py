@@ -15,6 +15,7 @@ from regard.config import Config
 from regard.errors import ConfigError
 
 MAX_BEAM = 1024  # hypotheses of a sentence
+NEVER = -1e4  # added to the logit of a token that says nothing
 
 
 class SearchSettings(Config):
@@ -48,6 +49,10 @@ class SearchSettings(Config):
         if self.max_length is not None and self.min_length > self.max_length:
             raise ConfigError(f"min_length = {self.min_length}: should be at most max_length = {self.max_length}")
         return self
+
+    def without(self, token: int | None) -> SearchSettings:
+        """The same, where a token is as good as never written unless a bias for it is given."""
+        return self if token is None else self.replace(logit_bias={token: NEVER, **self.logit_bias})
 
     def limit(self, source_length: int) -> int:
         """The most tokens of an answer to a source of this length."""

@@ -22,7 +22,7 @@ from regard.data.batch import ImageBatch, ImageRowsBatch, TensorBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import ImageStore
 from regard.data.images.reading import Preprocessing
-from regard.data.loader import Loader, Place, Rows
+from regard.data.loader import Loader, Place, Rows, in_batches, spread_evenly
 from regard.data.sources import PARTS
 from regard.errors import DataError
 from regard.layers.vision import ImageConfig
@@ -70,19 +70,17 @@ class ImageRows:
         return cls(store, np.arange(len(store)))
 
     def spread(self, count: int) -> ImageRows:
-        """`count` of them, or all, evenly spread over the set: its classes may follow one another."""
-        chosen = np.linspace(0, len(self), min(count, len(self)), endpoint=False).astype(np.int64)
-        return self.taken(chosen)
+        """`count` of them, or all, evenly spread over the set."""
+        return self.taken(spread_evenly(count, len(self)))
 
     def plan(self, batch: int, seed: int, epoch: int) -> list[Rows]:
         """The rows of every batch of an epoch: every image once, in batches whose sizes differ by one at most."""
-        order = np.random.default_rng([seed, epoch]).permutation(len(self))
-        return np.array_split(order, -(-len(order) // batch))
+        return in_batches(np.random.default_rng([seed, epoch]).permutation(len(self)), batch)
 
     def mean_and_deviation(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of every channel, in 0..1."""
         sums = np.zeros((2, self.store.pixels.shape[1]))
-        for some in np.array_split(self.rows, -(-len(self) // CHUNK)):
+        for some in in_batches(self.rows, CHUNK):
             values = self.store.pixels[some] / 255
             sums += values.mean(axis=(2, 3)).sum(axis=0), (values**2).mean(axis=(2, 3)).sum(axis=0)
         mean, square = sums / len(self)
@@ -139,7 +137,7 @@ class DeviceImages:
     def in_order(self, count: int) -> Iterator[ImageBatch]:
         """All of them once, `count` at a time, without augmentation."""
         make = BatchMaker(self.images, Augmentation(), 0, self._pixels is not None)
-        for rows in np.array_split(np.arange(len(self)), -(-len(self) // count)):
+        for rows in in_batches(np.arange(len(self)), count):
             yield make(rows, (0, 0)).to(self.labels.device)
 
 
@@ -245,14 +243,18 @@ class ImageCorpus(ABC, Generic[P]):
 class ImageTask(LoaderTask[B], Generic[B]):
     """Augmented images with what belongs to them; their preprocessing is saved beside the weights."""
 
+    reads: ClassVar[type[ImageCorpus[Any]]]
     recipe: Any
     corpus: ImageCorpus[Any]
     train: DeviceImages
 
     @classmethod
-    @abstractmethod
     def images(cls, recipe: Any) -> ImageCorpus[Any]:
         """The images of a recipe, neither written nor read yet."""
+        config = image_config(recipe.model)
+        size, channels = config.image_size, config.channels
+        given = initial_preprocessing(recipe.model.init, size, channels)
+        return cls.reads(recipe.data, size, channels, recipe.seed, given)
 
     @classmethod
     def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:

@@ -88,6 +88,7 @@ class LoaderTask(ABC, Generic[B]):
     device: torch.device
     summary: str
     loader: Loader[B]
+    shown: Sequence[Sample] = ()
 
     @property
     def conclusion(self) -> str:
@@ -149,8 +150,8 @@ class LoaderTask(ABC, Generic[B]):
         """The same on the test data; empty if the recipe has none."""
 
     def samples(self) -> Sequence[Sample]:
-        """No samples, unless a task overrides this."""
-        return []
+        """What the last validation kept to be shown."""
+        return self.shown
 
     @abstractmethod
     def save(self, folder: Path) -> None:

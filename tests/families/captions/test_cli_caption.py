@@ -12,8 +12,8 @@ import regard
 from regard.cli.main import run
 from regard.data.synthetic.shapes import scenes
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.families.captions.metrics import Looks, mass_inside, named_things
 from regard.families.captions.pipeline import ImageCaptioner
+from regard.families.captions.task import Looks, mass_inside, named_things
 from regard.look.report import from_json
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from regard.families.captions.metrics import bleu, caption_scores, cider_d, rouge_l
+from regard.families.captions.task import bleu, caption_scores, cider_d, rouge_l
 
 WORDS = ["a", "the", "man", "dog", "red", "ball", "runs", "on", "grass", "in", "water", "two", "play", "with", "small"]
 

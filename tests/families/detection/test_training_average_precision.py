@@ -12,7 +12,7 @@ from pycocotools.cocoeval import COCOeval
 
 from regard.data.sources import data_root
 from regard.families.detection.annotations import TrueBoxes
-from regard.families.detection.metrics import FoundBoxes, average_precision
+from regard.families.detection.task import FoundBoxes, average_precision
 
 CELLS = Path(data_root()) / "bccd" / "val.json"
 

@@ -16,9 +16,8 @@ from regard.errors import ConfigError, DataError
 from regard.families.catalog import MODELS
 from regard.families.contract import EvaluationOptions
 from regard.families.detection.annotations import TrueBoxes
-from regard.families.detection.metrics import FoundBoxes, error_kinds
 from regard.families.detection.pipeline import ObjectDetector
-from regard.families.detection.task import evaluate_detector, evaluated_pairs
+from regard.families.detection.task import FoundBoxes, error_kinds, evaluate_detector, evaluated_pairs
 from regard.look.reader import Source, reader_of
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe, open_task
@@ -112,7 +111,7 @@ def test_wrong_boxes_are_of_four_kinds():
     true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 40, 40]]), np.array([0, 1]), np.zeros(2, dtype=bool))
     boxes = np.array([[0.0, 0, 10, 10], [0, 0, 10, 9], [30, 30, 40, 40], [35, 30, 45, 40], [60, 60, 70, 70]])
     found = FoundBoxes(boxes, np.array([0, 0, 0, 1, 1]), np.array([0.9, 0.8, 0.7, 0.6, 0.55]))
-    kinds = error_kinds([(true, found)], least=0.5)
+    kinds = error_kinds([(true, found)])
     assert kinds == {"right": 1, "twice": 1, "another class": 1, "wrong place": 1, "background": 1, "missed": 1}
 
 
@@ -120,7 +119,7 @@ def test_boxes_on_objects_left_out_of_scores_are_no_mistakes():
     true = TrueBoxes(np.array([[0.0, 0, 10, 10], [30, 30, 60, 60]]), np.array([0, 0]), np.array([False, True]))
     boxes = np.array([[0.0, 0, 10, 10], [32, 32, 42, 42], [45, 45, 55, 55], [0, 0, 10, 9]])
     found = FoundBoxes(boxes, np.zeros(4, dtype=np.int64), np.array([0.9, 0.8, 0.7, 0.6]))
-    kinds = error_kinds([(true, found)], least=0.5)
+    kinds = error_kinds([(true, found)])
     assert kinds == {"right": 1, "twice": 1, "another class": 0, "wrong place": 0, "background": 0, "missed": 0}
 
 

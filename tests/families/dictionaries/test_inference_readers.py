@@ -35,12 +35,11 @@ from regard.families.language.facts import facts
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.families.proteins.data import InteractionSettings
 from regard.families.proteins.pipeline import InteractionPredictor
-from regard.families.speech.audio import write_wav
 from regard.families.speech.features import log_mel
-from regard.families.vision_language.finders import FinderConfig, overlapping, places, region_reader
 from regard.families.vision_language.model import PRESETS as VILBERTS
 from regard.families.vision_language.model import Vilbert, VilbertConfig
 from regard.families.vision_language.pipeline import VisionLanguageModel
+from regard.families.vision_language.regions import FinderConfig, overlapping, places, region_reader
 from regard.look.reader import (
     BoxUnits,
     ImageUnits,
@@ -52,6 +51,7 @@ from regard.look.reader import (
 )
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe
+from tiny_speech import write_wav
 from tiny_whisper import sounds, whisper_folder
 
 

@@ -22,14 +22,13 @@ from regard.families.dictionaries.model import SparseAutoencoder, SparseAutoenco
 from regard.families.dictionaries.pipeline import FeatureDictionary, fingerprint
 from regard.families.dictionaries.task import DictionaryTask, measure_dictionary, resample
 from regard.families.language.gpt import PRESETS, Gpt, GptConfig
-from regard.families.speech.audio import write_wav
 from regard.families.speech.ctc import JOINT
 from regard.families.speech.manifest import utterances
 from regard.look.reader import Site, Source, observe, reader_of
 from regard.training.loop import train
 from regard.training.metrics_log import METRICS, read_metrics
 from regard.training.recipe.load import load_recipe
-from tiny_speech import AUDIO, save_recognizer, tiny_recognizer
+from tiny_speech import AUDIO, save_recognizer, tiny_recognizer, write_wav
 from tiny_whisper import sounds, whisper_folder
 
 LOOP = (

@@ -13,8 +13,15 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError
-from regard.families.navigation.batches import HiddenBatches, PathRows, RankingBatches, mirrored
-from regard.families.navigation.data import SUCCESS, PathStore, store_routes
+from regard.families.navigation.data import (
+    SUCCESS,
+    HiddenBatches,
+    PathRows,
+    PathStore,
+    RankingBatches,
+    mirrored,
+    store_routes,
+)
 from regard.families.navigation.features import (
     FEATURE_NAMES,
     FEATURES,
@@ -85,21 +92,26 @@ def test_distances_are_those_of_scipy():
     np.testing.assert_allclose(house.distances, scipy.shortest_path(np.where(house.edges, house.edge_lengths, 0)))
 
 
+def shortest(house, start, end):
+    path = [start]
+    while path[-1] != end:
+        path.append(int(house.following[path[-1], end]))
+    return tuple(path)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_shortest_paths_follow_edges_and_have_the_shortest_length(seed):
     house = random_house(seed)
     for start, end in itertools.product(range(len(house)), repeat=2):
         if np.isfinite(house.distances[start, end]):
-            path = house.shortest(start, end)
+            path = shortest(house, start, end)
             assert path[0] == start and path[-1] == end
             assert all(house.edges[a, b] for a, b in itertools.pairwise(path))
             assert house.length(path) == pytest.approx(house.distances[start, end])
 
 
-def test_no_way_unknown_viewpoints_and_jumps_are_named():
+def test_unknown_viewpoints_and_jumps_are_named():
     house = line_house()
-    with pytest.raises(DataError, match="no way from v0 to v4"):
-        house.shortest(0, 4)
     with pytest.raises(DataError, match="has no viewpoint 'v9'"):
         house.path_of(["v0", "v9"])
     with pytest.raises(DataError, match="jumps from v0 to v2"):
@@ -238,7 +250,7 @@ def test_shortest_paths_lead_to_every_end_that_is_near_enough():
     house = built_in_house(1, 0)
     paths = shortest_paths(house, 0)
     found = {row[row >= 0][-1]: tuple(row[row >= 0].tolist()) for row in paths}
-    expected = {end: house.shortest(0, end) for end in range(1, len(house))}
+    expected = {end: shortest(house, 0, end) for end in range(1, len(house))}
     assert found == {end: path for end, path in expected.items() if len(path) <= LONGEST_PATH}
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from regard.errors import ConfigError, DataError
-from regard.families.speech.audio import write_wav
 from regard.families.speech.data import (
     SpeechBatches,
     SpeechStore,
@@ -24,6 +23,7 @@ from regard.families.speech.data import (
 from regard.families.speech.features import LogMelConfig, SpecAugment, log_mel, speech_features
 from regard.families.speech.manifest import read_recordings
 from regard.families.speech.recipe import JoinConfig
+from tiny_speech import write_wav
 
 AUDIO = LogMelConfig(rate=8000, n_fft=256, window=200, hop=80, mels=20)
 END = 1

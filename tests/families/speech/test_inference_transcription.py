@@ -11,9 +11,9 @@ import soundfile
 
 from regard.cli.main import run
 from regard.errors import DataError, UsageError
-from regard.families.speech.audio import write_wav
 from regard.families.speech.pipeline import Segment, TranscribeOptions, Transcriber, Word
 from regard.search.settings import SearchSettings
+from tiny_speech import write_wav
 
 RATE = 8_000
 

@@ -11,14 +11,13 @@ from PIL import Image
 
 from regard.cli.main import run
 from regard.errors import UsageError
-from regard.families.speech.audio import write_wav
 from regard.families.speech.manifest import utterances
 from regard.families.speech.view import inspect_speech
 from regard.look.inspection import GivenInput
 from regard.look.panels import Frames
 from regard.look.report import from_json, to_json
 from regard.look.save import save
-from tiny_speech import save_recognizer, tiny_recognizer
+from tiny_speech import save_recognizer, tiny_recognizer, write_wav
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.families.speech.metrics import error_rates, normalise
+from regard.families.speech.task import error_rates, normalise
 
 texts = st.lists(st.sampled_from(["a", "b", "c", "the", "cat"]), max_size=7).map(" ".join)
 

@@ -9,13 +9,13 @@ from torch.nn import functional
 
 from regard.cli.main import run
 from regard.errors import ConfigError, DataError
-from regard.families.speech.audio import write_wav
 from regard.families.speech.conformer import Conformer
 from regard.families.speech.manifest import utterances
 from regard.training.loop import train
 from regard.training.losses import ctc
 from regard.training.metrics_log import read_metrics
 from regard.training.recipe.load import load_recipe, open_task
+from tiny_speech import write_wav
 
 SMALL = [
     "model.width=16", "model.heads=2", "model.depth=1", "model.ffn_width=24", "model.kernel=3", "data.drawn.count=24",

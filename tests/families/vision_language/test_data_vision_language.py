@@ -13,9 +13,8 @@ from regard.data.synthetic.shapes import SHAPES, scenes
 from regard.data.text.masking import Masking
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import CheckpointError, DataError
-from regard.families.vision_language.batches import ChoiceMaker, MaskedPairMaker, PairMaker
-from regard.families.vision_language.data import RegionTexts
-from regard.families.vision_language.finders import (
+from regard.families.vision_language.data import ChoiceMaker, MaskedPairMaker, PairMaker, RegionTexts
+from regard.families.vision_language.regions import (
     FinderConfig,
     connected,
     crops,

@@ -13,9 +13,8 @@ from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.data.images.reading import Preprocessing, read_image
 from regard.families.catalog import MODELS
-from regard.families.speech.audio import write_wav
 from regard.families.speech.manifest import utterances
-from tiny_speech import save_recognizer, tiny_recognizer
+from tiny_speech import save_recognizer, tiny_recognizer, write_wav
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from PIL import Image
 import regard
 from regard.cli.main import run
 from regard.families.navigation.synthetic import built_in_house
-from regard.families.speech.audio import write_wav
 from regard.families.speech.manifest import utterances
-from tiny_speech import save_recognizer, tiny_recognizer
+from tiny_speech import save_recognizer, tiny_recognizer, write_wav
 
 
 def said(capsys, *arguments):

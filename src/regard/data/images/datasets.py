@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from regard.data.columns import map_values
+from regard.data.columns import MappedStore, map_values
 from regard.data.formats.lines import ARCHIVES, archive_members
 from regard.data.images.reading import SUFFIXES, Pixels, read_image
 from regard.errors import DataError
 
-ABOUT, PIXELS, TARGETS, MASKS = "images.json", "pixels.bin", "labels.bin", "masks.bin"
+PIXELS, TARGETS, MASKS = "pixels.bin", "labels.bin", "masks.bin"
 IDX_IMAGES, IDX_LABELS = 2051, 2049  # the first four bytes of the files
 CIFAR_SIDE, CIFAR_NAMES = 32, "batches.meta.txt"
 AT_ONCE = 256  # files decoded together
@@ -175,8 +175,10 @@ def decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[t
 
 
 @dataclass(frozen=True)
-class ImageStore:
+class ImageStore(MappedStore):
     """Images of one size with their labels, read from disk page by page as they are needed."""
+
+    about, contents = "images.json", "images"
 
     folder: Path
     pixels: Pixels  # [N C H W]
@@ -187,9 +189,6 @@ class ImageStore:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    def __reduce__(self) -> tuple[Callable[[Path], ImageStore], tuple[Path]]:
-        return ImageStore.open, (self.folder,)  # a loader's worker maps the files itself
 
     @classmethod
     def write(cls, folder: Path, examples: Iterable[Example], names: Sequence[str], *, by_class: bool = False) -> None:
@@ -208,20 +207,15 @@ class ImageStore:
                     masked += 1
                 count += 1
         about = {"shape": [count, *shape], "masks": masked == count > 0, "names": list(names), "by_class": by_class}
-        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        (folder / cls.about).write_text(json.dumps(about), encoding="utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> ImageStore:
-        """Map the files of a written store."""
-        try:
-            about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            count, *picture = about["shape"]
-            pixels = map_values(folder / PIXELS, "u1", count * int(np.prod(picture))).reshape(count, *picture)
-            labels = map_values(folder / TARGETS, "<i8", count)
-            area = count * int(np.prod(picture[1:]))
-            masks = map_values(folder / MASKS, "u1", area).reshape(count, *picture[1:]) if about["masks"] else None
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete set of images ({error}); prepare it again") from error
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> ImageStore:
+        count, *picture = about["shape"]
+        pixels = map_values(folder / PIXELS, "u1", count * int(np.prod(picture))).reshape(count, *picture)
+        labels = map_values(folder / TARGETS, "<i8", count)
+        area = count * int(np.prod(picture[1:]))
+        masks = map_values(folder / MASKS, "u1", area).reshape(count, *picture[1:]) if about["masks"] else None
         return cls(folder, pixels, labels, masks, tuple(about["names"]), about["by_class"])
 
     def held_out(self, count: int) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.batch import Ids
-from regard.data.columns import Column, ColumnWriter, in_groups, map_values
+from regard.data.columns import Column, ColumnWriter, in_groups
 from regard.data.formats.pairs import Pair
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import DataError
@@ -123,10 +123,7 @@ class PairStore:
         try:
             index = json.loads((folder / INDEX).read_text())
             columns = {
-                name: Column(
-                    map_values(folder / f"{name}.bin", dtype, index["lengths"][name]),
-                    map_values(folder / f"{name}.offsets", "<i8", index["rows"] + 1),
-                )
+                name: Column.open(folder, name, dtype, index["lengths"][name], index["rows"])
                 for name, dtype in index["dtypes"].items()
             }
         except (OSError, ValueError, KeyError) as error:

@@ -74,10 +74,7 @@ class TokenStore:
         """Map the files of a written store."""
         try:
             index = json.loads((folder / INDEX).read_text())
-            lines = Column(
-                map_values(folder / f"{IDS}.bin", index["dtype"], index["tokens"]),
-                map_values(folder / f"{IDS}.offsets", "<i8", index["lines"] + 1),
-            )
+            lines = Column.open(folder, IDS, index["dtype"], index["tokens"], index["lines"])
             documents = map_values(folder / f"{DOCUMENTS}.bin", "<i8", index["documents"] + 1)
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{folder} is not a complete encoded text ({error}); encode it again.") from error

@@ -7,11 +7,9 @@ FAMILY = Family(
     models={
         "captioner": ModelEntry(
             "model.Captioner", "model.CaptionerConfig", "Captioner", "image_captioner", ("captioning",)
-        ),
+        )
     },
-    tasks={
-        "captioning": TaskEntry("recipe.CaptioningRecipe", "task.CaptioningTask"),
-    },
+    tasks={"captioning": TaskEntry("recipe.CaptioningRecipe", "task.CaptioningTask")},
     pipelines={
         "image_captioner": PipelineEntry(
             "pipeline.ImageCaptioner",
@@ -22,7 +20,7 @@ FAMILY = Family(
             evaluate="task.evaluate_captions",
             evaluate_options=("beam",),
             reader="reader.CaptionReader",
-        ),
+        )
     },
     figures={"strip": "view.draw_strip"},
     views={"strip": "strip.js"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +19,11 @@ from torch import Tensor
 
 from regard.data.batch import CaptionBatch, Ids, decoder_inputs, pad_rows
 from regard.data.captions import captioned_images
-from regard.data.columns import Column, ColumnWriter, in_groups, map_values
+from regard.data.columns import Column, ColumnWriter, MappedStore, in_groups, map_values
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import Example, ImageStore
 from regard.data.images.reading import Preprocessing
-from regard.data.loader import Place, Rows
+from regard.data.loader import Place, Rows, in_batches
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.shapes import Scene, scenes
 from regard.data.tokenizers.text import TextTokenizer
@@ -34,7 +34,7 @@ from regard.training.image_task import DeviceImages, ImageCorpus, ImageRows
 from regard.training.recipe.files import SCENES
 from regard.training.safeguards import Poll
 
-ABOUT, TOKENS, FIRST, TEXTS, TOKENIZER = "captions.json", "tokens", "first.bin", "captions.jsonl", "tokenizer"
+TOKENS, FIRST, TEXTS, TOKENIZER = "tokens", "first.bin", "captions.jsonl", "tokenizer"
 UNCHANGED = Augmentation()
 
 
@@ -75,19 +75,14 @@ def decoder_rows(
 
 
 @dataclass(frozen=True)
-class CaptionStore:
+class CaptionStore(MappedStore):
     """The captions of the images of a store, as token ids with their end token, in the order of the images."""
+
+    about, contents = "captions.json", "captions"
 
     folder: Path
     tokens: Column
     first: NDArray[np.int64]  # the number of each image's first caption, and the number of all captions
-
-    def __reduce__(self) -> tuple[Callable[[Path], CaptionStore], tuple[Path]]:
-        return CaptionStore.open, (self.folder,)  # a loader's worker maps the files itself
-
-    def of_image(self, image: int) -> range:
-        """The numbers of the captions of an image."""
-        return range(self.first[image], self.first[image + 1])
 
     @classmethod
     def write(cls, folder: Path, captions: Iterable[list[str]], tokenizer: TextTokenizer) -> None:
@@ -100,26 +95,12 @@ class CaptionStore:
                 first += (first[-1] + np.cumsum([len(texts) for texts in some])).tolist()
         (folder / FIRST).write_bytes(np.array(first, dtype="<i8").tobytes())
         about = {"images": len(first) - 1, "captions": first[-1], "tokens": writer.length, "dtype": writer.dtype}
-        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        (folder / cls.about).write_text(json.dumps(about), encoding="utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> CaptionStore:
-        """Map the files of a written store."""
-        try:
-            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            tokens = Column(
-                map_values(folder / f"{TOKENS}.bin", about["dtype"], about["tokens"]),
-                map_values(folder / f"{TOKENS}.offsets", "<i8", about["captions"] + 1),
-            )
-            return cls(folder, tokens, map_values(folder / FIRST, "<i8", about["images"] + 1))
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete set of captions ({error}); prepare it again") from error
-
-
-def _write_texts(folder: Path, captions: Iterable[list[str]]) -> None:
-    with (folder / TEXTS).open("w", encoding="utf-8") as file:
-        for texts in captions:
-            print(json.dumps(texts, ensure_ascii=False), file=file)
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> CaptionStore:
+        tokens = Column.open(folder, TOKENS, about["dtype"], about["tokens"], about["captions"])
+        return cls(folder, tokens, map_values(folder / FIRST, "<i8", about["images"] + 1))
 
 
 def _read_texts(folder: Path) -> list[list[str]]:
@@ -162,13 +143,14 @@ class CaptionBatches:
         rng = np.random.default_rng([self.seed, *place])
         draws = self.augmentation.draw(rng, len(rows))
         images, captions = self.part.images.rows[rows], self.part.captions
-        numbers = [number for image in images.tolist() for number in self._some(rng, captions.of_image(image))]
+        numbers = [number for image in images.tolist() for number in self._some(rng, image)]
         words = decoder_rows([captions.tokens[number] for number in numbers], self.pad, self.round_lengths)
         pixels = None if self.resident else torch.from_numpy(self.part.images.store.pixels[images])
         return CaptionBatch(torch.from_numpy(rows), torch.from_numpy(draws), *words, pixels)
 
-    def _some(self, rng: np.random.Generator, captions: range) -> list[int]:
-        """Different captions of an image, as far as it has so many."""
+    def _some(self, rng: np.random.Generator, image: int) -> list[int]:
+        """The numbers of different captions of an image, as far as it has so many."""
+        captions = range(*self.part.captions.first[image : image + 2].tolist())
         return np.resize(rng.permutation(captions) if self.draws else captions, self.each).tolist()
 
 
@@ -195,7 +177,8 @@ class CaptionCorpus(ImageCorpus[CaptionedRows]):
         for part in PARTS:
             texts: list[list[str]] = []
             ImageStore.write(folder / part, self._examples(part, texts, skipped, poll), ())
-            _write_texts(folder / part, texts)
+            lines = "".join(f"{json.dumps(some, ensure_ascii=False)}\n" for some in texts)
+            (folder / part / TEXTS).write_text(lines, encoding="utf-8")
         learnt = _read_texts(folder / "train")
         if not learnt:
             raise DataError(f"{self.data.train}: there is no captioned image to learn from")
@@ -250,5 +233,5 @@ class DeviceCaptions(DeviceImages):
 
     def batches(self, rows: Rows, size: int) -> Iterator[CaptionBatch]:
         """Some of them, `size` at a time, each with the first of its captions."""
-        for number, some in enumerate(np.array_split(rows, max(1, -(-len(rows) // size)))):
+        for number, some in enumerate(in_batches(rows, size)):
             yield self.make(some, (0, number)).to(self.labels.device)

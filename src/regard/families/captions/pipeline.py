@@ -17,16 +17,14 @@ from regard.attention.record import attention_names
 from regard.data.images.reading import Pixels, Preprocessing
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
-from regard.families.catalog import models_run_by
 from regard.families.images.pipeline import BATCH_IMAGES, DETAIL, ImageSource, open_image
 from regard.look.neurons import LayerNeurons, record_neurons
-from regard.search.pipeline import DecodingPipeline
+from regard.search.pipeline import load_for_pipeline
 from regard.search.protocols import ImageSourceModel
 from regard.search.search import Hypothesis, search
 from regard.search.settings import SearchSettings, Vocabulary, read_decoding
+from regard.search.speculative import decoding_model
 from regard.search.start import from_images
-
-NEVER = -1e4  # added to the logit of the unknown token, which says nothing
 
 
 def caption_vocabulary(tokenizer: TextTokenizer) -> Vocabulary:
@@ -39,9 +37,7 @@ def write_captions(
     model: Any, images: Float[Tensor, "S C H W"], settings: SearchSettings, tokenizer: TextTokenizer
 ) -> list[list[Hypothesis]]:
     """The best captions of each image."""
-    vocabulary, unknown = caption_vocabulary(tokenizer), tokenizer.only_unknown
-    if unknown is not None:
-        settings = settings.replace(logit_bias={unknown: NEVER, **settings.logit_bias})
+    vocabulary, settings = caption_vocabulary(tokenizer), settings.without(tokenizer.only_unknown)
     start = from_images(cast(ImageSourceModel, model), images, settings, vocabulary.start)
     return search(cast(ImageSourceModel, model), start, settings, vocabulary)
 
@@ -81,7 +77,7 @@ class CaptionAttention:
     neurons: Mapping[str, LayerNeurons] = field(default_factory=dict)
 
 
-class ImageCaptioner(DecodingPipeline):
+class ImageCaptioner:
     """A captioner with its tokenizer, preprocessing and decoding defaults."""
 
     pipeline: ClassVar[str] = "image_captioner"
@@ -95,23 +91,14 @@ class ImageCaptioner(DecodingPipeline):
         settings: SearchSettings | None = None,
         name: str = "",
     ):
-        self.tokenizer, self.preprocessing = tokenizer, preprocessing
-        end = caption_vocabulary(tokenizer).end
-        super().__init__([model], end=end, settings=settings, name=name, precision="fp32", graphs=False)
-        self.model = self.models[0]
-
-    @classmethod
-    def runs(cls, model: nn.Module) -> bool:
-        return hasattr(model, "grid") and hasattr(model, "step")
-
-    @classmethod
-    def expected(cls) -> str:
-        return f"a {' or '.join(models_run_by(cls.pipeline))}"
+        self.model, self.tokenizer, self.preprocessing, self.name = model.eval(), tokenizer, preprocessing, name
+        self.settings, self.device = settings or SearchSettings(), next(model.parameters()).device
+        self.decoder = decoding_model(self.model, "fp32", caption_vocabulary(tokenizer).end)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> ImageCaptioner:
         """Read a model folder."""
-        (loaded,) = cls.read_models([folder], device, allow_pickle)
+        loaded = load_for_pipeline(cls.pipeline, folder, device, allow_pickle)
         config: Any = loaded.config
         return cls(
             loaded.model,

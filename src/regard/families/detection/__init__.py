@@ -7,11 +7,9 @@ FAMILY = Family(
     models={
         "detector": ModelEntry(
             "model.Detector", "model.DetectorConfig", "Faster R-CNN", "object_detector", ("detection",)
-        ),
+        )
     },
-    tasks={
-        "detection": TaskEntry("recipe.DetectionRecipe", "task.DetectionTask"),
-    },
+    tasks={"detection": TaskEntry("recipe.DetectionRecipe", "task.DetectionTask")},
     pipelines={
         "object_detector": PipelineEntry(
             "pipeline.ObjectDetector",
@@ -22,7 +20,7 @@ FAMILY = Family(
             evaluate="task.evaluate_detector",
             evaluate_options=("output",),
             reader="reader.BoxReader",
-        ),
+        )
     },
     figures={"boxes": "view.draw_boxes"},
     views={"boxes": "boxes.js"},

@@ -148,9 +148,7 @@ def zero_padding(images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"]) 
     return torch.where(inside[:, None], images, 0.0)
 
 
-def _padded_boxes(
-    images: Sequence[FittedImage],
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
+def _padded_boxes(images: Sequence[FittedImage]) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
     """The boxes [N M 4] of images, their classes from 1 on, and which are ignored; label 0 marks padding."""
     shape = len(images), max([1, *(len(image.truth.labels) for image in images)])
     boxes, labels = np.zeros((*shape, 4), dtype=np.float32), np.zeros(shape, dtype=np.int64)

@@ -204,10 +204,7 @@ class Detector(nn.Module):
         self.regions = RegionHead(c.map_width, c.classes, c.regions)
 
     def forward(
-        self,
-        images: Float[Tensor, "B C H W"],
-        sizes: Float[Tensor, "B 2"] | None = None,
-        truth: Truth | None = None,
+        self, images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"] | None = None, truth: Truth | None = None
     ) -> Detections | DetectionLosses:
         """The objects in images or, given the `truth`, the losses of training.
 

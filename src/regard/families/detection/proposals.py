@@ -1,6 +1,7 @@
-"""The second stage of Faster R-CNN (Ren et al. 2015): proposals are read from the maps, classified and refined."""
+"""Both stages of Faster R-CNN (Ren et al. 2015): anchors become proposals, which are classified and refined."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -108,7 +109,9 @@ class ProposalNetwork(nn.Module):
         if self.training:
             before, after = settings.train_before, settings.train_after
         most = min(before, max(scored.counts))
-        per_map = [self._best(scored, first, count, sizes, most) for first, count in _spans(scored.counts)]
+        firsts = accumulate(scored.counts[:-1], initial=0)  # the first anchor of each map
+        spans = zip(firsts, scored.counts, strict=True)
+        per_map = [self._best(scored, first, count, sizes, most) for first, count in spans]
         boxes, scores = (torch.stack(each, dim=1) for each in zip(*per_map, strict=True))  # [B maps most ...]
         counts = scores.isfinite().sum(dim=-1)
         kept = suppress(boxes.flatten(0, 1), counts.flatten(), settings.nms).view_as(scores)
@@ -157,11 +160,6 @@ def box_loss(
     """The smooth L1 loss of the counted boxes of every image, summed."""
     errors = functional.smooth_l1_loss(deltas.float(), target, beta=BETA, reduction="none").sum(dim=-1)
     return torch.where(counted, errors, 0.0).sum(dim=1)
-
-
-def _spans(counts: Sequence[int]) -> list[tuple[int, int]]:
-    """The first anchor of each map, and how many it has."""
-    return [(sum(counts[:number]), count) for number, count in enumerate(counts)]
 
 
 class RegionSettings(Config):

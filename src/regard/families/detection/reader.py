@@ -13,14 +13,7 @@ from PIL import Image
 from regard.data.images.reading import Pixels
 from regard.errors import UsageError
 from regard.families.detection.annotations import TrueBoxes
-from regard.families.detection.data import (
-    DetectionInputs,
-    FittedImage,
-    by_canvas,
-    collate,
-    open_examples,
-    padded,
-)
+from regard.families.detection.data import DetectionInputs, FittedImage, by_canvas, collate, open_examples, padded
 from regard.families.detection.pipeline import ObjectDetector
 from regard.families.detection.task import detection_loss
 from regard.families.images.pipeline import open_image

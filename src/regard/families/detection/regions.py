@@ -1,12 +1,15 @@
 """Regions of an image: anchors, non-maximum suppression, RoI align over a pyramid, and sampling for training.
 
 All functions take batches of images and have outputs of fixed shapes. Missing entries are masked, so that no step waits
-for the device.
+for the device. On a GPU two of them are kernels of our own, in Triton, which comes with torch's builds for CUDA: greedy
+suppression without a host sync, and weighted sums of rows. torch has neither: its own ways build a matrix of all pairs,
+or sort the rows in the backward pass.
 """
 
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, no_type_check
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +17,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
-from regard.families.detection.region_kernels import applies, suppress_on_gpu, weighted_rows_on_gpu
+from regard.attention.short_rows import TRITON
 
 MAX_LOG_SCALE = math.log(1000 / 16)  # larger predicted logarithms of a scale are clipped before exp
 BELOW, BETWEEN = -1, -2  # matches of boxes that overlap no truth enough, and of those that count neither way
@@ -124,7 +127,7 @@ def suppress(boxes: Float[Tensor, "P N 4"], counts: Int[Tensor, "P"], threshold:
     Only the first `counts` boxes of a set take part. A box is dropped if its IoU with a kept box before it exceeds the
     threshold.
     """
-    if applies(boxes.device.type):
+    if TRITON and boxes.is_cuda:
         return suppress_on_gpu(boxes, counts, threshold)
     most = int(counts.max()) if len(counts) else 0  # the sets are cut to what takes part, which saves most of the work
     keep = boxes.new_zeros(boxes.shape[:2], dtype=torch.bool)
@@ -148,8 +151,7 @@ def large_enough(boxes: Float[Tensor, "*B N 4"]) -> Bool[Tensor, "*B N"]:
 def pyramid_levels(boxes: Float[Tensor, "*B N 4"], finest: int, count: int) -> Int[Tensor, "*B N"]:
     """The map of a pyramid that a box is read from: of its `count` maps, whose first has stride 2^`finest`, number
     ⌊4 + log2(√area / 224)⌋ - `finest` (Lin et al. 2017, equation 1)."""
-    size = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(dim=-1).sqrt()
-    level = torch.floor(4 + torch.log2(size.clamp(min=1e-6) / 224) + 1e-6)
+    level = torch.floor(4 + torch.log2(area(boxes).sqrt().clamp(min=1e-6) / 224) + 1e-6)
     return (level - finest).clamp(0, count - 1).long()
 
 
@@ -225,7 +227,7 @@ def weighted_rows(
     rows: Float[Tensor, "M C"], places: Int[Tensor, "N K"], weights: Float[Tensor, "N K"]
 ) -> Float[Tensor, "N C"]:
     """For each of N outputs the weighted sum of K rows."""
-    if applies(rows.device.type):
+    if TRITON and rows.is_cuda:
         return weighted_rows_on_gpu(rows, places, weights)
     return functional.embedding_bag(places, rows.float(), per_sample_weights=weights.float(), mode="sum").to(rows.dtype)
 
@@ -250,3 +252,129 @@ def sample(
 def rows_at(values: Float[Tensor, "B N D"], numbers: Int[Tensor, "B K"]) -> Float[Tensor, "B K D"]:
     """Some rows of every image."""
     return values.gather(1, numbers[..., None].expand(-1, -1, values.shape[-1]))
+
+
+# GPU kernels
+
+BINS, WIDTH = 8, 256  # outputs and channels of one program that sums rows
+
+
+def suppress_on_gpu(boxes: Float[Tensor, "P N 4"], counts: Int[Tensor, "P"], threshold: float) -> Bool[Tensor, "P N"]:
+    """As `suppress`, one program for each set: no matrix of pairs, and the host is not asked."""
+    sets, each = boxes.shape[:2]
+    keep = torch.zeros(sets, each, device=boxes.device, dtype=torch.int8)
+    if sets and each:
+        block = triton.next_power_of_2(each)
+        with torch.cuda.device_of(boxes):
+            _suppress[(sets,)](
+                boxes.float().contiguous(), counts.int().contiguous(), keep, each, threshold, BLOCK=block,
+                num_warps=min(16, max(1, block // 256)),
+            )  # fmt: skip
+    return keep.bool()
+
+
+def weighted_rows_on_gpu(
+    rows: Float[Tensor, "M C"], places: Int[Tensor, "N K"], weights: Float[Tensor, "N K"]
+) -> Float[Tensor, "N C"]:
+    """As `weighted_rows`; weights and sums are in single precision."""
+    summed: Tensor = _WeightedRows.apply(rows.contiguous(), places.int().contiguous(), weights.float().contiguous())
+    return summed
+
+
+class _WeightedRows(torch.autograd.Function):
+    """The gradient of the rows is added up in single precision; weights have none."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, places: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(places, weights)
+        ctx.shape, ctx.dtype = rows.shape, rows.dtype
+        summed = torch.empty(len(places), rows.shape[1], device=rows.device, dtype=rows.dtype)
+        _run(_sum_rows, rows, summed, places, weights)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        places, weights = ctx.saved_tensors
+        result = torch.zeros(ctx.shape, device=gradient.device, dtype=torch.float32)
+        _run(_spread_rows, result, gradient.contiguous(), places, weights)
+        return result.to(ctx.dtype), None, None
+
+
+def _run(kernel: Any, rows: Tensor, sums: Tensor, places: Tensor, weights: Tensor) -> None:
+    (count, samples), channels = places.shape, rows.shape[1]
+    if not count:
+        return
+    width = min(WIDTH, triton.next_power_of_2(channels))
+    programs = triton.cdiv(count, BINS), triton.cdiv(channels, width)
+    with torch.cuda.device_of(rows):
+        kernel[programs](rows, sums, places, weights, count, channels, SAMPLES=samples, BINS=BINS, WIDTH=width)
+
+
+if TRITON:
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    @no_type_check
+    def _suppress(boxes, counts, keep, each, threshold, BLOCK: tl.constexpr):
+        """One set: for each box that is still kept, drop those after it that overlap it too much."""
+        row = tl.program_id(0).to(tl.int64)
+        count = tl.load(counts + row)
+        start = boxes + row * each * 4
+        place = tl.arange(0, BLOCK)
+        inside = place < count
+        left = tl.load(start + 4 * place, mask=inside, other=0.0)
+        top = tl.load(start + 4 * place + 1, mask=inside, other=0.0)
+        right = tl.load(start + 4 * place + 2, mask=inside, other=0.0)
+        bottom = tl.load(start + 4 * place + 3, mask=inside, other=0.0)
+        area = tl.maximum(right - left, 0.0) * tl.maximum(bottom - top, 0.0)
+        kept = inside.to(tl.int32)
+        for number in range(0, count):
+            if tl.sum(tl.where(place == number, kept, 0), axis=0) > 0:
+                x1, y1 = tl.load(start + 4 * number), tl.load(start + 4 * number + 1)
+                x2, y2 = tl.load(start + 4 * number + 2), tl.load(start + 4 * number + 3)
+                wide = tl.maximum(tl.minimum(right, x2) - tl.maximum(left, x1), 0.0)
+                high = tl.maximum(tl.minimum(bottom, y2) - tl.maximum(top, y1), 0.0)
+                both = wide * high
+                either = area + tl.maximum(x2 - x1, 0.0) * tl.maximum(y2 - y1, 0.0) - both
+                share = both / tl.where(either > 0.0, either, 1.0)  # empty boxes overlap nothing
+                over = (place > number) & (share > threshold)
+                kept = tl.where(over, 0, kept)
+        tl.store(keep + row * each + place, kept.to(tl.int8), mask=place < each)
+
+    @triton.jit
+    @no_type_check
+    def _sum_rows(
+        rows, sums, places, weights, count, channels, SAMPLES: tl.constexpr, BINS: tl.constexpr, WIDTH: tl.constexpr
+    ):
+        """Σ weight · row for some outputs and channels."""
+        number = tl.program_id(0).to(tl.int64) * BINS + tl.arange(0, BINS)
+        channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        inside = number < count
+        both = inside[:, None] & (channel < channels)[None, :]
+        total = tl.zeros([BINS, WIDTH], tl.float32)
+        for sample in range(SAMPLES):
+            place = tl.load(places + number * SAMPLES + sample, mask=inside, other=0).to(tl.int64)
+            weight = tl.load(weights + number * SAMPLES + sample, mask=inside, other=0.0)
+            row = tl.load(rows + place[:, None] * channels + channel[None, :], mask=both, other=0.0)
+            total += weight[:, None] * row.to(tl.float32)
+        tl.store(sums + number[:, None] * channels + channel[None, :], total.to(sums.dtype.element_ty), mask=both)
+
+    @triton.jit
+    @no_type_check
+    def _spread_rows(
+        rows, sums, places, weights, count, channels, SAMPLES: tl.constexpr, BINS: tl.constexpr, WIDTH: tl.constexpr
+    ):
+        """The gradient of `_sum_rows`: every output's gradient, times its weights, added to its rows."""
+        number = tl.program_id(0).to(tl.int64) * BINS + tl.arange(0, BINS)
+        channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        inside = number < count
+        both = inside[:, None] & (channel < channels)[None, :]
+        slope = tl.load(sums + number[:, None] * channels + channel[None, :], mask=both, other=0.0).to(tl.float32)
+        for sample in range(SAMPLES):
+            place = tl.load(places + number * SAMPLES + sample, mask=inside, other=0).to(tl.int64)
+            weight = tl.load(weights + number * SAMPLES + sample, mask=inside, other=0.0)
+            tl.atomic_add(
+                rows + place[:, None] * channels + channel[None, :], weight[:, None] * slope,
+                mask=both & (weight != 0.0)[:, None], sem="relaxed",
+            )  # fmt: skip

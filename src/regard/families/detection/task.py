@@ -1,14 +1,19 @@
-"""Detection: the losses of both stages and average precision, in training and for `regard evaluate`."""
+"""Detection: the losses of both stages; average precision by pycocotools (IoU .50 to .95, 101 recalls, 100 boxes an
+image), and the kinds of mistakes there are (Hoiem et al. 2012), in training and for `regard evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.batch import ImageBatch
@@ -25,10 +30,9 @@ from regard.families.detection.data import (
     open_examples,
     zero_padding,
 )
-from regard.families.detection.metrics import MISSED, FoundBoxes, Pair, average_precision, error_kinds
 from regard.families.detection.proposals import Truth
 from regard.families.detection.recipe import DetectionRecipe
-from regard.training.image_task import ImageTask, image_config, initial_preprocessing
+from regard.training.image_task import ImageTask, image_config
 from regard.training.initial_model import build_on_body
 from regard.training.losses import Loss
 from regard.training.safeguards import Poll
@@ -36,6 +40,24 @@ from regard.training.task import Forward, SupervisedTask, Values
 
 if TYPE_CHECKING:
     from regard.families.detection.pipeline import ObjectDetector
+
+RECALLS = np.linspace(0.0, 1.0, 101)
+LEAST = 0.5  # score of the boxes whose kinds are counted
+RIGHT, NEAR = 0.5, 0.1  # IoU of a right box, and of one in the wrong place
+MISSED, IGNORED = "missed", "ignored"
+
+Array = NDArray[np.float64]
+
+
+class FoundBoxes(NamedTuple):
+    """Detections in an image: corners [N 4], classes and scores."""
+
+    boxes: NDArray[np.floating]
+    labels: NDArray[np.integer]
+    scores: NDArray[np.floating]
+
+
+Pair = tuple[TrueBoxes, FoundBoxes]  # of one image
 
 
 def detection_loss(model: Forward, images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"], truth: Truth) -> Loss:
@@ -57,16 +79,9 @@ def found_pairs(
 class DetectionTask(ImageTask[ImageBatch], SupervisedTask[ImageBatch]):
     """Augmented images with boxes."""
 
+    reads = RegionCorpus
     recipe: DetectionRecipe
-    corpus: RegionCorpus
     train: DeviceRegions
-
-    @classmethod
-    def images(cls, recipe: DetectionRecipe) -> RegionCorpus:
-        config = image_config(recipe.model)
-        size, channels = config.image_size, config.channels
-        given = initial_preprocessing(recipe.model.init, size, channels)
-        return RegionCorpus(recipe.data, size, channels, recipe.seed, given)
 
     def placed(self, part: RegionRows) -> DeviceRegions:
         return DeviceRegions(part, self.device)
@@ -102,6 +117,116 @@ class DetectionTask(ImageTask[ImageBatch], SupervisedTask[ImageBatch]):
             poll()
             sizes, truths = images.sizes(batch), map(images.rows.truth, batch.rows.tolist())
             yield from found_pairs(model, zero_padding(self.read(batch, images), sizes), sizes, truths)
+
+
+# Metrics
+
+
+@dataclass(frozen=True)
+class AveragePrecision:
+    """Average precision over classes: the mean over IoU thresholds .50 to .95, and at .50 and .75 alone."""
+
+    ap: float
+    ap50: float
+    ap75: float
+    curves: dict[str, Array] = field(repr=False)  # precision at 101 recalls of every class that occurs, at .50
+
+    @property
+    def ap50_by_class(self) -> dict[str, float]:
+        """AP50 of every class that occurs."""
+        return {name: float(curve.mean()) for name, curve in self.curves.items()}
+
+
+def average_precision(pairs: Iterable[Pair], names: Sequence[str]) -> AveragePrecision:
+    """The average precision of detections in images whose true boxes are known. Ignored boxes are COCO's crowds."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    pairs = list(pairs)
+    truths = [_rows(true.boxes, category_id=true.labels, iscrowd=true.ignored) for true, _ in pairs]
+    answers = [_rows(found.boxes, category_id=found.labels, score=found.scores) for _, found in pairs]
+    with redirect_stdout(io.StringIO()):  # pycocotools prints its progress
+        tables = []
+        for images in (truths, answers):
+            table = COCO()
+            rows = [{"image_id": number, **row} for number, image in enumerate(images) for row in image]
+            table.dataset = {
+                "images": [{"id": number} for number in range(len(pairs))],
+                "categories": [{"id": label} for label in range(len(names))],
+                "annotations": [{"id": number, **row} for number, row in enumerate(rows, start=1)],
+            }
+            table.createIndex()
+            tables.append(table)
+        evaluation = COCOeval(*tables, "bbox")
+        evaluation.params.areaRng, evaluation.params.maxDets = [[0, np.inf]], [100]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    precisions = evaluation.eval["precision"][:, :, :, 0, 0]  # -1: a class without true boxes
+    found = {name: precisions[:, :, label] for label, name in enumerate(names) if precisions[0, 0, label] >= 0}
+
+    def mean(threshold: int | slice = slice(None)) -> float:
+        return float(np.mean([table[threshold] for table in found.values()])) if found else 0.0
+
+    return AveragePrecision(mean(), mean(0), mean(5), {name: table[0] for name, table in found.items()})
+
+
+def overlap(found: NDArray[np.floating], truth: NDArray[np.floating], crowd: NDArray[np.bool_]) -> Array:
+    """IoU of every detection with every true box; with a crowd, the part of the detection inside it."""
+    from pycocotools import mask
+
+    return np.array(mask.iou(_sizes(found), _sizes(truth), crowd)).reshape(len(found), len(truth))
+
+
+def _sizes(boxes: NDArray[np.floating]) -> Array:
+    """Boxes as a corner, width and height, from two corners."""
+    boxes = boxes.astype(np.float64)
+    return np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
+
+
+def _rows(boxes: NDArray[np.floating], **columns: NDArray[Any]) -> list[dict[str, Any]]:
+    """The boxes of an image in COCO's form."""
+    sizes = _sizes(boxes)
+    columns |= {"bbox": sizes, "area": sizes[:, 2:].prod(axis=1)}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*map(np.ndarray.tolist, columns.values()), strict=True)]
+
+
+def error_kinds(pairs: Sequence[Pair]) -> dict[str, int]:
+    """Found boxes of a score of .5 or more by what they are (Hoiem et al. 2012), and how many objects were missed.
+
+    A box is right if its IoU with a free object of its class is at least .5. Otherwise it is there twice, of another
+    class, in the wrong place (IoU of .1 or more with an object of its class), or on the background. A box that only
+    fits an object that is left out of scores is left out too.
+    """
+    counts = dict.fromkeys(("right", "twice", "another class", "wrong place", "background", MISSED), 0)
+    for truth, found in pairs:
+        free = ~truth.ignored
+        chosen = np.flatnonzero(found.scores >= LEAST)
+        for number in chosen[np.argsort(-found.scores[chosen], kind="stable")]:
+            own = overlap(found.boxes[number : number + 1], truth.boxes, truth.ignored)[0]
+            kind, place = _kind(own, truth, int(found.labels[number]), free)
+            if kind == IGNORED:
+                continue
+            counts[kind] += 1
+            if kind == "right":
+                free[place] = False
+        counts[MISSED] += int(free.sum())
+    return counts
+
+
+def _kind(own: NDArray[np.float64], truth: TrueBoxes, label: int, free: NDArray[np.bool_]) -> tuple[str, int]:
+    """What a found box is, by its overlaps with the true ones, and the true box it overlaps most among those."""
+    same, counted = truth.labels == label, ~truth.ignored
+    for kind, allowed, needed in (
+        ("right", same & free, RIGHT),
+        (IGNORED, same & truth.ignored, RIGHT),
+        ("twice", same & counted, RIGHT),
+        ("another class", ~same & counted, RIGHT),
+        ("wrong place", same & counted, NEAR),
+    ):
+        overlaps = np.where(allowed, own, 0.0)
+        if len(own) and overlaps.max() >= needed:
+            return kind, int(overlaps.argmax())
+    return "background", -1
 
 
 def evaluate_detector(detector: ObjectDetector, data: str, options: EvaluationOptions) -> Evaluation:

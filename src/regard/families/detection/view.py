@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw, ImageFont
 from regard.attention.record import attention_names
 from regard.data.images.reading import GOLDEN, Pixels, png
 from regard.families.detection.data import fit
-from regard.families.detection.metrics import RECALLS, AveragePrecision
 from regard.families.detection.pipeline import Detected, DetectedObject, ObjectDetector
+from regard.families.detection.task import RECALLS, AveragePrecision
 from regard.families.images.pipeline import DETAIL, ImageSource, open_image
 from regard.families.images.view import inspect_image
 from regard.look.box_figures import draw_regions

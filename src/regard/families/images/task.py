@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.images.data import LabelledCorpus, examples_of, open_examples
 from regard.families.images.pipeline import BATCH_IMAGES, ImageClassifier
 from regard.families.images.recipe import ImagesRecipe, SegmentationRecipe
-from regard.training.image_task import DeviceImages, ImageTask, image_config, initial_preprocessing
+from regard.training.image_task import DeviceImages, ImageTask, image_config
 from regard.training.initial_model import build_on_body, initialised
 from regard.training.losses import Loss, soft_cross_entropy
 from regard.training.safeguards import Poll
@@ -59,14 +58,8 @@ class FrechetJudge:
 class LabelledTask(ImageTask[ImageBatch]):
     """Images of classes."""
 
+    reads = LabelledCorpus
     corpus: LabelledCorpus
-
-    @classmethod
-    def images(cls, recipe: Any) -> LabelledCorpus:
-        config = image_config(recipe.model)
-        size, channels = config.image_size, config.channels
-        given = initial_preprocessing(recipe.model.init, size, channels)
-        return LabelledCorpus(recipe.data, size, channels, recipe.seed, given)
 
 
 class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):

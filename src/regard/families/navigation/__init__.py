@@ -24,8 +24,8 @@ FAMILY = Family(
             view="view.inspect_navigator",
             evaluate="task.evaluate_paths",
             reader="reader.PathReader",
-            examples="examples.examples",
-        ),
+            examples="synthetic.examples",
+        )
     },
     figures={"house": "view.draw_house"},
     views={"house": "house.js"},

@@ -125,16 +125,6 @@ class House:
         """Straight distances between all viewpoints."""
         return np.linalg.norm(self.positions[:, None] - self.positions[None], axis=-1)
 
-    def shortest(self, start: int, end: int) -> NodePath:
-        """The shortest path between two viewpoints."""
-        if not np.isfinite(self.distances[start, end]):
-            names = self.viewpoints
-            raise DataError(f"house {self.scan}: there is no way from {names[start]} to {names[end]}")
-        path = [start]
-        while path[-1] != end:
-            path.append(int(self.following[path[-1], end]))
-        return tuple(path)
-
     def length(self, path: NodePath) -> float:
         """The length of a path in metres."""
         return float(sum(self.edge_lengths[a, b] for a, b in pairwise(path)))

@@ -14,8 +14,15 @@ from torch import Tensor
 from regard.data.batch import pad_rows
 from regard.data.sources import PARTS
 from regard.errors import UsageError
-from regard.families.navigation.batches import PathBatch, PathRows, RankingBatches
-from regard.families.navigation.data import Houses, built_in_paths, read_paths, store_routes
+from regard.families.navigation.data import (
+    Houses,
+    PathBatch,
+    PathRows,
+    RankingBatches,
+    built_in_paths,
+    read_paths,
+    store_routes,
+)
 from regard.families.navigation.features import FEATURES, LOCATIONS, ROWS, Geometry
 from regard.families.navigation.houses import Route
 from regard.families.navigation.pipeline import Navigator, find_house

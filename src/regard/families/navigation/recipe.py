@@ -49,11 +49,6 @@ class PathsSection(Config):
         """Whether the houses are the built-in ones."""
         return self.train == HOUSES
 
-    @property
-    def files(self) -> list[str]:
-        """The files that it names."""
-        return [] if self.built_in else [path for path in (self.train, self.graphs, self.seen) if path]
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.train:
@@ -75,7 +70,8 @@ class PathRecipe(Recipe):
     @property
     def files(self) -> list[str]:
         """The paths of its data; built-in data have none."""
-        return self.data.files
+        data = self.data
+        return [] if data.built_in else [path for path in (data.train, data.graphs, data.seen) if path]
 
 
 STEP_ERROR = Metric("step_error")  # mean squared error of the numbers of hidden steps

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ FEWEST, MOST, NEAREST = 4, 7, 5.0  # viewpoints of a route, and metres to its en
 STRAIGHT, BACK = math.radians(40), math.radians(150)  # smaller turns are not said; larger ones are "around"
 STEEP = 0.4  # metres of height between viewpoints that make an edge a stair
 TELLINGS = 3  # instructions for each route
+SHOWN, SHOWN_SEED = 3, 7  # houses on the page, which no recipe trains on
 WALKS, CLIMBS = ("walk", "go", "continue", "move"), ("go", "walk", "climb")
 ENDS = ("and stop", "and wait there", ". Stop there", ", then stop")
 JOINTS = (", then ", ". Then ", " and ", ", ")
@@ -57,7 +59,8 @@ def built_in_house(seed: int, number: int) -> House:
         edges[block, block] = _open_edges(grid, rng)
     if floors > 1:
         positions, edges = _with_stairs(positions, edges, grid, columns, rng)
-    visible = edges | ((edges.astype(int) @ edges.astype(int) > 0) & _level(positions))
+    one_floor = np.abs(positions[:, None, 2] - positions[None, :, 2]) < STEEP
+    visible = edges | ((edges.astype(int) @ edges.astype(int) > 0) & one_floor)
     names = tuple(f"{scan}-{number:03d}" for number in range(len(positions)))
     return House(scan, names, positions, edges, visible)
 
@@ -84,6 +87,23 @@ def built_in_routes(house: House, seed: int, count: int) -> Iterator[Route]:
             yield Route(house.scan, chosen, heading, told)
 
 
+@cache
+def examples() -> list[dict[str, Any]]:
+    """Houses to try a model with on the page: connectivity files, each with a route through the house in words;
+    headings are in degrees."""
+    return [
+        {
+            "name": house.scan,
+            "graph": house.to_json(),
+            "start": house.viewpoints[route.path[0]],
+            "heading": round(math.degrees(route.heading), 1),
+            "instruction": route.instructions[0],
+        }
+        for house in built_in_houses(SHOWN_SEED, SHOWN)
+        for route in built_in_routes(house, SHOWN_SEED, 1)
+    ]
+
+
 def instruction(house: House, path: NodePath, heading: float, rng: np.random.Generator) -> str:
     """A route in words."""
     parts: list[str] = []
@@ -93,10 +113,10 @@ def instruction(house: House, path: NodePath, heading: float, rng: np.random.Gen
         parts.append(f"{turn} and {walk}" if turn else walk)
     text = parts[0]
     for part in parts[1:]:
-        joint = str(rng.choice(JOINTS))
-        text += joint + part
-    text += " " + str(rng.choice(ENDS))
-    return _capitalised(text.replace(" .", ".").replace(" ,", ","))
+        text += str(rng.choice(JOINTS)) + part
+    text = f"{text} {rng.choice(ENDS)}".replace(" .", ".").replace(" ,", ",")
+    sentences = ". ".join(each[:1].upper() + each[1:] for each in text.split(". "))
+    return sentences if sentences.endswith(".") else f"{sentences}."
 
 
 def legs(house: House, path: NodePath, heading: float) -> list[Leg]:
@@ -130,13 +150,6 @@ def _walk(leg: Leg, rng: np.random.Generator) -> str:
     return f"{rng.choice(WALKS)} {max(1, round(leg.metres))} metres"
 
 
-def _capitalised(text: str) -> str:
-    """Sentences with a capital at their beginning and a full stop at the end."""
-    sentences = [each.strip() for each in text.split(". ")]
-    joined = ". ".join(each[:1].upper() + each[1:] for each in sentences if each)
-    return joined if joined.endswith(".") else f"{joined}."
-
-
 def _open_edges(grid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Edges between neighbours on a grid that no wall closes; enough of them that every place can be reached."""
     near = np.abs(grid[:, None] - grid[None]).sum(axis=-1) == 1
@@ -164,8 +177,3 @@ def _with_stairs(
     for a, b in ((low, count), (count, count + 1), (count + 1, high)):
         joined[a, b] = joined[b, a] = True
     return np.concatenate([positions, between]), joined
-
-
-def _level(positions: np.ndarray) -> np.ndarray:
-    """Which places are on one floor."""
-    return np.abs(positions[:, None, 2] - positions[None, :, 2]) < STEEP

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,20 +17,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.data.batch import TensorBatch
-from regard.data.loader import Loader, Rows
+from regard.data.loader import Loader, Rows, in_batches
 from regard.data.text.masking import Masking
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError
 from regard.families.catalog import MODELS
 from regard.families.contract import Evaluation, EvaluationOptions
-from regard.families.navigation.batches import HiddenBatch, HiddenBatches, PathBatch, PathRows, RankingBatches
 from regard.families.navigation.data import (
     PATH_PARTS,
     SUCCESS,
+    HiddenBatch,
+    HiddenBatches,
     LengthPrior,
+    PathBatch,
     PathCorpus,
     PathPart,
+    PathRows,
     PathStore,
+    RankingBatches,
     built_in_paths,
     prepare,
     read_paths,
@@ -102,17 +107,12 @@ class PathTask(TextTask[B]):
     def shuffled(self, rows: Rows, epoch: int) -> list[Rows]:
         """The rows of every batch of an epoch: every row once, in batches whose sizes differ by one at most."""
         order = np.random.default_rng([self.recipe.seed, epoch]).permutation(rows)
-        return np.array_split(order, -(-len(order) // self.recipe.training.batch))
+        return in_batches(order, self.recipe.training.batch)
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer, and how candidates are made, beside the weights."""
         super().save(folder)
         self.corpus.settings.save(folder)
-
-
-def in_order(count: int, batch: int) -> list[Rows]:
-    """All rows in batches."""
-    return np.array_split(np.arange(count), max(1, -(-count // batch))) if count else []
 
 
 class PathPairsTask(PathTask[HiddenBatch]):
@@ -123,7 +123,8 @@ class PathPairsTask(PathTask[HiddenBatch]):
 
     def __init__(self, recipe: PathPairsRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
-        self.loader = Loader(self._plan, self._batches("train", recipe.seed), **loader_options(recipe.training, device))
+        plan = partial(self.shuffled, np.arange(len(self.rows["train"].store)))
+        self.loader = Loader(plan, self._batches("train", recipe.seed), **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """A model with the heads of pre-training."""
@@ -151,7 +152,7 @@ class PathPairsTask(PathTask[HiddenBatch]):
     @torch.inference_mode()
     def _measured(self, model: nn.Module, part: PathPart, poll: Poll) -> Values:
         make, sums = self._batches(part, VALIDATION_SEED), torch.zeros(8, dtype=torch.float64)
-        for rows in in_order(len(self.rows[part].store), self.recipe.training.batch):
+        for rows in in_batches(np.arange(len(self.rows[part].store)), self.recipe.training.batch):
             poll()
             batch = make(rows, (0, 0)).to(self.device)
             output = _read(model, batch)
@@ -178,9 +179,6 @@ class PathPairsTask(PathTask[HiddenBatch]):
         data = self.recipe.data
         return HiddenBatches(self.rows[part], Masking(self.tokenizer, data.share), data.mismatched, seed)
 
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.shuffled(np.arange(len(self.rows["train"].store)), epoch)
-
 
 def _read(model: Forward, batch: HiddenBatch, *, factored: bool = False) -> VilbertOutput:
     output: VilbertOutput = model(
@@ -204,15 +202,14 @@ class RankingTask(PathTask[PathBatch]):
     def __init__(self, recipe: RankingRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
         rows = self.rows["train"]
-        self.usable: Rows = rows.store.usable
-        if not len(self.usable):
+        usable = rows.store.usable
+        if not len(usable):
             raise DataError(f"{recipe.data.train}: no candidate path succeeds; raise data.candidates.count")
-        ignored = len(rows.store) - len(self.usable)
+        ignored = len(rows.store) - len(usable)
         self.summary += f"; {ignored:,} ignored, since none of their candidates succeeds or none fails"
-        self.shown: list[Sample] = []
         sides = self._sides() if recipe.data.mirror else None
         make = RankingBatches(rows, recipe.data.failures, recipe.seed, sides)
-        self.loader = Loader(self._plan, make, **loader_options(recipe.training, device))
+        self.loader = Loader(partial(self.shuffled, usable), make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """A model that gives a score."""
@@ -234,10 +231,6 @@ class RankingTask(PathTask[PathBatch]):
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """The same in the houses set aside for testing; empty if there are none."""
         return self._measured(model, "test", poll)[0] if len(self.rows["test"].store) else {}
-
-    def samples(self) -> Sequence[Sample]:
-        """Some instructions, where they lead, and where the model went."""
-        return self.shown
 
     def _measured(self, model: nn.Module, part: PathPart, poll: Poll) -> tuple[Values, Rows]:
         """The metrics of a part, and the candidate that is chosen for each instruction."""
@@ -269,9 +262,6 @@ class RankingTask(PathTask[PathBatch]):
             )
         return left[0], right[0]
 
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.shuffled(self.usable, epoch)
-
 
 def ranking_loss(model: Forward, batch: PathBatch) -> Float[Tensor, ""]:
     """The summed cross-entropy of the first candidate, which succeeds."""
@@ -288,7 +278,7 @@ def all_scores(model: nn.Module, rows: PathRows, device: torch.device, poll: Pol
     """The scores of all candidates of all instructions."""
     count = rows.store.candidates.shape[1]
     scores = torch.empty(len(rows.store), count)
-    for some in in_order(len(rows.store), max(1, PATHS // count)):
+    for some in in_batches(np.arange(len(rows.store)), max(1, PATHS // count)):
         poll()
         scores[some] = candidate_scores(model, rows.all_candidates(some).to(device)).cpu()
     return scores

@@ -33,8 +33,7 @@ class Navigate(AttentionVerb):
 
     instruction: Annotated[list[str] | None, typer.Argument(help="Instructions; without any, lines of stdin.")] = None
     scan: Annotated[
-        str,
-        typer.Option(help="The house: a connectivity file, ARCHIVE#SCAN, FOLDER#SCAN, or builtin:houses#NUMBER."),
+        str, typer.Option(help="The house: a connectivity file, ARCHIVE#SCAN, FOLDER#SCAN, or builtin:houses#NUMBER.")
     ]
     start: Annotated[str, typer.Option(help="The id of the viewpoint where the path starts.")]
     heading: Annotated[

@@ -21,9 +21,7 @@ FAMILY = Family(
             vocabulary={"": 51_865, "large-v3": 51_866, "turbo": 51_866},
         ),
     },
-    tasks={
-        "speech": TaskEntry("recipe.SpeechRecipe", "task.SpeechTask"),
-    },
+    tasks={"speech": TaskEntry("recipe.SpeechRecipe", "task.SpeechTask")},
     pipelines={
         "speech_recognizer": PipelineEntry(
             "pipeline.SpeechRecognizer",
@@ -34,7 +32,7 @@ FAMILY = Family(
             evaluate="task.evaluate_speech",
             evaluate_options=("beam",),
             reader="reader.SpeechReader",
-            examples="examples.examples",
+            examples="data.examples",
         ),
         "whisper_transcriber": PipelineEntry(
             "whisper_pipeline.WhisperTranscriber",
@@ -45,7 +43,7 @@ FAMILY = Family(
             evaluate="task.evaluate_speech",
             evaluate_options=("beam",),
             reader="reader.WhisperReader",
-            examples="examples.examples",
+            examples="data.examples",
         ),
     },
     figures={"spectrogram": "view.draw_speech"},

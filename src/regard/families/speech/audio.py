@@ -118,29 +118,15 @@ CLIPPED_RUN = 4  # that many full samples in a row are clipped, not just loud
 CLIPPED_SHARE = 1e-3  # of all samples, from which on a warning is given
 
 
-class AudioInfo(NamedTuple):
-    """What the header of an audio file says."""
-
-    name: str
-    rate: int
-    channels: int
-    samples: int  # of one channel
-
-    @property
-    def seconds(self) -> float:
-        return self.samples / self.rate
-
-
 def audio_name(source: AudioSource, name: str = "") -> str:
     """How messages call a source."""
     return name or ("the audio" if isinstance(source, bytes) else str(source))
 
 
-def audio_info(source: AudioSource, name: str = "") -> AudioInfo:
-    """The header of a file; nothing else is read."""
-    name = audio_name(source, name)
-    with _opened(source, name) as file:
-        return AudioInfo(name, file.samplerate, file.channels, file.frames)
+def check_audio(source: AudioSource) -> None:
+    """Refuse a file that is no audio; only its header is read."""
+    with _opened(source, audio_name(source)):
+        pass
 
 
 def read_audio(source: AudioSource, rate: int, name: str = "") -> Samples:
@@ -158,7 +144,8 @@ def stream_audio(source: AudioSource, rate: int, name: str = "") -> Iterator[Sam
             found.add(block, file.samplerate)
             yield resampler.push(block.mean(axis=1, dtype=np.float32))
         yield resampler.finish()
-        found.warn(cut=_is_cut(file.extra_info))
+        # libsndfile notes what a header promises, and what there is
+        found.warn(cut=any(int(said) > int(there) for said, there in CONTRADICTED.findall(file.extra_info)))
 
 
 def given_samples(samples: NDArray[Any]) -> Samples:
@@ -178,18 +165,10 @@ def given_samples(samples: NDArray[Any]) -> Samples:
     return samples.astype(np.float32, copy=False)
 
 
-def write_wav(path: Path, samples: Samples, rate: int) -> None:
-    """Write mono samples with 16 bits."""
-    import soundfile
-
-    soundfile.write(path, samples, rate, format="WAV", subtype="PCM_16")
-
-
 @contextmanager
 def _opened(source: AudioSource, name: str) -> Iterator[soundfile.SoundFile]:
     """The file, with the errors of its header in words."""
-    file = _open(source, name)
-    with file:
+    with _open(source, name) as file:
         if file.format not in FORMATS:
             raise DataError(f"{name} is a {file.format} file; expected one of {', '.join(SUFFIXES)}")
         if not RATES[0] <= file.samplerate <= RATES[1]:
@@ -224,11 +203,6 @@ def _open(source: AudioSource, name: str) -> soundfile.SoundFile:
             f"{name} is no audio that can be read; expected one of {', '.join(SUFFIXES)}; convert other audio and "
             "video, for example with ffmpeg"
         ) from None
-
-
-def _is_cut(notes: str) -> bool:
-    """Whether a header promises more than the file has, by what libsndfile notes about its sizes."""
-    return any(int(said) > int(there) for said, there in CONTRADICTED.findall(notes))
 
 
 def _blocks(file: soundfile.SoundFile, name: str) -> Iterator[NDArray[np.float32]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -120,11 +120,11 @@ def align(frames: Float[np.ndarray, "T V"], labels: Sequence[int], blank: int) -
         at -= int(came[time, at])
         path.append(at)
     places = np.array(path[::-1])
-    return [_span(frames, label, np.flatnonzero(places == 2 * number + 1)) for number, label in enumerate(labels)]
-
-
-def _span(frames: Float[np.ndarray, "T V"], label: int, where: Int[np.ndarray, N]) -> Span:
-    return Span(label, int(where[0]), int(where[-1]) + 1, float(frames[where, label].mean()))
+    of_label = (np.flatnonzero(places == 2 * number + 1) for number in range(len(labels)))
+    return [
+        Span(label, int(where[0]), int(where[-1]) + 1, float(frames[where, label].mean()))
+        for label, where in zip(labels, of_label, strict=True)
+    ]
 
 
 def scores(
@@ -139,7 +139,6 @@ def scores(
 
 Way = Literal["ctc", "attention"]
 JOINT = 0.3  # how much the labels of frames count beside a decoder, in its loss and in a search
-NEVER = -1e4  # added to the logit of the unknown token, which says nothing
 
 
 class HeardTexts(NamedTuple):
@@ -172,8 +171,7 @@ def write_speech(
         frames = [row[:length].cpu().numpy() for row, length in zip(logs, lengths, strict=True)]
     if model.decoder is None or way == "ctc":
         return HeardTexts([_labelled(row, settings, tokenizer) for row in frames], frames)
-    if tokenizer.only_unknown is not None:
-        settings = settings.replace(logit_bias={tokenizer.only_unknown: NEVER, **settings.logit_bias})
+    settings = settings.without(tokenizer.only_unknown)
     assert tokenizer.end is not None
     pad, judged = tokenizer.pad, logs is not None and settings.beam > 1 and way is None
     state = model.decoder.first_state(memory, None if real is None else real[:, None, None])

@@ -5,6 +5,7 @@ Every utterance and batch of training is a function of its place (epoch and numb
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import wave
@@ -12,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import Ids, SpeechBatch, decoder_inputs, pad_rows
-from regard.data.columns import Column, ColumnWriter, map_values
-from regard.data.loader import Place, Rows
+from regard.data.columns import Column, ColumnWriter, MappedStore
+from regard.data.loader import Place, Rows, in_batches
 from regard.data.sources import Part
 from regard.errors import DataError
 from regard.families.speech.audio import Samples, read_audio, resample
@@ -32,10 +33,11 @@ from regard.families.speech.features import FULL, SpecAugment
 from regard.families.speech.manifest import is_built_in, read_recordings, utterances
 from regard.families.speech.recipe import JoinConfig
 
-ABOUT, WAVES, TOKENS, ROWS = "speech.json", "waves", "tokens", "recordings.jsonl"
+WAVES, TOKENS, ROWS = "waves", "tokens", "recordings.jsonl"
 SPEED_STEPS = 100  # speeds are rounded to hundredths
 VOICES = 6  # speakers of the built-in speech are told apart by number only
 NOISE = (1.5, 5.0)  # standard deviation of the noise in pauses, as powers of two in steps of 16 bits
+SHOWN, SHOWN_SEED, SHOWN_RATE = 4, 7, 16_000  # examples on the page
 SORTED = 16  # batches whose recordings are sorted by length together
 # Lengths of a batch are multiples of these, so that there are few different shapes.
 ROUNDED, ROUNDED_LABELS = 0.25, 8  # seconds; tokens, where steps are captured
@@ -50,10 +52,6 @@ class Spoken(NamedTuple):
     samples: Samples
 
 
-def _raise(error: DataError) -> None:
-    raise error
-
-
 def read_spoken(
     source: str,
     rate: int,
@@ -62,11 +60,11 @@ def read_spoken(
     count: int = 0,
     seed: int = 1,
     digits: tuple[int, int] = (1, 5),
-    refuse: Callable[[DataError], None] = _raise,
+    refuse: Callable[[DataError], None] | None = None,
 ) -> Iterator[Spoken]:
     """The recordings of a manifest, a folder or an archive at a rate, or `count` utterances of the built-in speech.
 
-    What cannot be read goes to `refuse`. A file of which several parts are named one after another is read once.
+    What cannot be read goes to `refuse`, or is an error. A file of which several parts follow one another is read once.
     """
     if is_built_in(source):
         for number, drawn in enumerate(utterances(part=part, count=count, seed=seed, digits=digits, rate=rate)):
@@ -80,9 +78,19 @@ def read_spoken(
                 file = recording.audio
             samples = recording.part_of(whole, rate)
         except DataError as error:
+            if refuse is None:
+                raise
             refuse(error)
-            continue
-        yield Spoken(recording.name, " ".join(recording.text.split()), recording.speaker, samples)
+        else:
+            yield Spoken(recording.name, " ".join(recording.text.split()), recording.speaker, samples)
+
+
+@cache
+def examples() -> list[dict[str, str]]:
+    """Built-in recordings to try a model with on the page: WAV files in base64, and what is said."""
+    spoken = utterances(part="test", count=SHOWN, seed=SHOWN_SEED, digits=(2, 4), rate=SHOWN_RATE)
+    waves = ((each.text, wav_bytes(each.samples, SHOWN_RATE)) for each in spoken)
+    return [{"caption": text, "data": base64.b64encode(wave).decode()} for text, wave in waves]
 
 
 def at_speed(samples: Samples, speed: float) -> Samples:
@@ -116,8 +124,10 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SpeechStore:
+class SpeechStore(MappedStore):
     """Recordings by number; `waves` has all speeds of a recording one after another."""
+
+    about, contents = "speech.json", "recordings"
 
     folder: Path
     rows: Sequence[Row]
@@ -127,9 +137,6 @@ class SpeechStore:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def __reduce__(self) -> tuple[Callable[[Path], SpeechStore], tuple[Path]]:
-        return SpeechStore.open, (self.folder,)  # a loader's worker maps the files itself
 
     def samples(self, number: int, speed: int) -> NDArray[np.int16]:
         """The samples of a recording at a speed, given by its number."""
@@ -160,34 +167,24 @@ class SpeechStore:
                 print(json.dumps([spoken.name, spoken.text, spoken.speaker], ensure_ascii=False), file=file)
                 count += 1
         about = {"recordings": count, "samples": writer.length, "speeds": list(speeds)}
-        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        (folder / cls.about).write_text(json.dumps(about), encoding="utf-8")
 
     @classmethod
     def write_tokens(cls, folder: Path, ids: Sequence[Ids]) -> None:
         """Write the ids of the texts of all recordings."""
         with closing(ColumnWriter(folder, TOKENS, "<i4")) as writer:
             writer.write(ids)
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        (folder / ABOUT).write_text(json.dumps({**about, "tokens": writer.length}), encoding="utf-8")
+        about = json.loads((folder / cls.about).read_text(encoding="utf-8"))
+        (folder / cls.about).write_text(json.dumps({**about, "tokens": writer.length}), encoding="utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> SpeechStore:
-        """Map the files of a written store."""
-
-        def column(name: str, dtype: str, values: int, rows: int) -> Column:
-            offsets = map_values(folder / f"{name}.offsets", "<i8", rows + 1)
-            return Column(map_values(folder / f"{name}.bin", dtype, values), offsets)
-
-        try:
-            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            count, speeds = about["recordings"], tuple(about["speeds"])
-            with (folder / ROWS).open(encoding="utf-8") as file:
-                rows = [Row(*json.loads(line)) for line in file]
-            waves = column(WAVES, "<i2", about["samples"], count * len(speeds))
-            tokens = column(TOKENS, "<i4", about["tokens"], count) if "tokens" in about else None
-            return cls(folder, rows, waves, speeds, tokens)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} is not a complete set of recordings ({error}); prepare it again") from error
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> SpeechStore:
+        count, speeds = about["recordings"], tuple(about["speeds"])
+        with (folder / ROWS).open(encoding="utf-8") as file:
+            rows = [Row(*json.loads(line)) for line in file]
+        waves = Column.open(folder, WAVES, "<i2", about["samples"], count * len(speeds))
+        tokens = Column.open(folder, TOKENS, "<i4", about["tokens"], count) if "tokens" in about else None
+        return cls(folder, rows, waves, speeds, tokens)
 
 
 class Said(NamedTuple):
@@ -255,7 +252,7 @@ class SpokenRows:
             lengths = self.store.lengths()[self.rows, self.store.usual]
             groups = np.array_split(order, max(1, len(order) // (SORTED * batch)))
             order = np.concatenate([group[np.argsort(lengths[group], kind="stable")] for group in groups])
-        batches = np.array_split(order, -(-len(order) // batch))
+        batches = in_batches(order, batch)
         return [batches[number] for number in rng.permutation(len(batches))]
 
     def _string(self, rng: np.random.Generator, speed: int, chosen: list[int]) -> Said:

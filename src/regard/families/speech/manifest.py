@@ -67,7 +67,8 @@ def read_recordings(path: str | Path) -> Iterator[Recording]:
     if not path.is_file():
         raise DataError(f"there is no file or folder {str(path)!r}; {EXPECTED}")
     if path.name.endswith(ARCHIVES):
-        return _of_archive(path)
+        members = archive_members(path, SUFFIXES, contents=True)
+        return (_spoken_digit(f"{path}:{name}", data, PurePosixPath(name).stem) for name, data in members)
     if plain.endswith((".jsonl", ".json")):
         return _of_rows(path, _json_rows(path))
     if plain.endswith(".tsv"):
@@ -151,11 +152,6 @@ def _of_folder(folder: Path) -> Iterator[Recording]:
             yield Recording(str(file), transcripts[file.parent][file.stem], file, file.stem.split("-")[0])
         else:
             yield _spoken_digit(str(file), file, file.stem)
-
-
-def _of_archive(path: Path) -> Iterator[Recording]:
-    for name, data in archive_members(path, SUFFIXES, contents=True):
-        yield _spoken_digit(f"{path}:{name}", data, PurePosixPath(name).stem)
 
 
 def _spoken_digit(name: str, audio: AudioSource, stem: str) -> Recording:

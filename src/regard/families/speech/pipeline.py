@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -118,13 +118,25 @@ class TranscribeOptions(Config):
 class Transcriber(ABC):
     """The base of pipelines that transcribe."""
 
-    name: str
     rate: int  # of the samples that the model hears
     longest: float  # seconds of a piece
     languages: Sequence[str] = ()  # that can be asked for; none if the model has no choice
-    settings: SearchSettings  # how it decodes if the options do not say otherwise
     takes_prompt = False
     gives_words = False  # whether it finds the times of words
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: TextTokenizer,
+        audio: LogMelConfig,
+        *,
+        settings: SearchSettings | None = None,
+        name: str = "",
+    ) -> None:
+        """`settings` say how it decodes if the options do not say otherwise."""
+        self.model, self.tokenizer, self.audio, self.name = model.eval(), tokenizer, audio, name
+        self.settings, self.fast = settings or SearchSettings(), cast(Any, fast_model(self.model))
+        self.device, self.rate = next(model.parameters()).device, audio.rate
 
     @abstractmethod
     def hear(self, pieces: Sequence[Samples], options: TranscribeOptions) -> list[list[Segment]]:
@@ -249,20 +261,10 @@ class SpeechRecognizer(Transcriber):
     """A Conformer with its tokenizer, spectrograms and decoding defaults."""
 
     pipeline: ClassVar[str] = "speech_recognizer"
+    longest = LONGEST
 
-    def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        audio: LogMelConfig,
-        *,
-        settings: SearchSettings | None = None,
-        name: str = "",
-    ):
-        self.model, self.tokenizer, self.audio, self.name = model.eval(), tokenizer, audio, name
-        self.settings, self.fast = settings or SearchSettings(), fast_model(self.model)
-        self.device = next(model.parameters()).device
-        self.rate, self.longest = audio.rate, LONGEST
+    def __init__(self, model: nn.Module, tokenizer: TextTokenizer, audio: LogMelConfig, **options: Any) -> None:
+        super().__init__(model, tokenizer, audio, **options)
         assert isinstance(model, Conformer)
         self.gives_words = model.config.ctc
 

@@ -22,6 +22,7 @@ from regard.families.speech.features import LogMelConfig, SpecAugment
 from regard.families.speech.manifest import SPEECH, is_built_in
 from regard.search.settings import SearchSettings
 from regard.training.recipe.base import Recipe
+from regard.training.recipe.data_sections import PartCounts
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
 
 
@@ -47,7 +48,7 @@ class JoinConfig(Config):
         return self
 
 
-class DrawnSpeechSection(Config):
+class DrawnSpeechSection(PartCounts):
     """[data.drawn]: how many of the built-in utterances to draw, and how many digits each has."""
 
     count: PositiveInt = 4000
@@ -103,7 +104,6 @@ class SpeechTrainingSection(ExampleTrainingSection):
     ctc_weight: float = Field(default=JOINT, ge=0, le=1)  # of the labels of frames, beside a decoder
     label_smoothing: Fraction = 0.1  # of the decoder
     validate_utterances: NonNegativeInt = 200  # how many are transcribed at each validation; 0 measures the loss alone
-
     graphs: bool = False  # a captured step uses our own CTC loss (training/ctc.py); its speed on a GPU is not measured
 
     @property

@@ -1,36 +1,202 @@
-"""Speech recognition: labels of frames (CTC), teacher forcing of a decoder, or both; its loss and its error rates."""
+"""Speech recognition: the prepared data of a run, the loss by labels of frames (CTC), teacher forcing of a decoder, or
+both, and error rates by jiwer, of normalised text: case and punctuation do not count."""
 
 from __future__ import annotations
 
-import math
+import json
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from regard.data.batch import SpeechBatch
-from regard.data.loader import Loader, Rows
-from regard.data.sources import Part
+from regard.checkpoints import write_folder
+from regard.data.batch import Ids, SpeechBatch
+from regard.data.loader import Loader, Rows, in_batches, spread_evenly
+from regard.data.sources import PARTS, Part
+from regard.data.tokenizers.text import TextTokenizer
+from regard.data.tokenizers.training import train_vocabulary
 from regard.errors import DataError
 from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.speech.audio import Samples
-from regard.families.speech.conformer import ConformerConfig
-from regard.families.speech.ctc import JOINT, write_speech
-from regard.families.speech.data import ROUNDED_LABELS, SpeechBatches, read_spoken
-from regard.families.speech.features import Features, SpecAugment, speech_features
-from regard.families.speech.metrics import NORMALISATION, error_rates
-from regard.families.speech.prepare import SpeechCorpus
+from regard.families.speech.conformer import ConformerConfig, subsampled
+from regard.families.speech.ctc import JOINT, needed_frames, write_speech
+from regard.families.speech.data import ROUNDED_LABELS, SpeechBatches, SpeechStore, Spoken, SpokenRows, read_spoken
+from regard.families.speech.features import Features, LogMelConfig, SpecAugment, speech_features
+from regard.families.speech.manifest import SPEECH
 from regard.families.speech.recipe import SpeechRecipe
-from regard.training.initial_model import build_model, planned_config
+from regard.training.initial_model import build_model, initial_folder, initial_tokenizer, planned_config
 from regard.training.losses import Loss, cross_entropy, ctc
 from regard.training.safeguards import Poll
 from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values, loader_options
 
 if TYPE_CHECKING:
     from regard.families.speech.pipeline import Transcriber
+
+TOKENIZER, SKIPPED, STORE = "tokenizer", "skipped.json", "recordings"
+
+
+class SpeechCorpus:
+    """The prepared utterances that a model is trained, validated and tested on."""
+
+    def __init__(self, recipe: SpeechRecipe, folder: Path) -> None:
+        self.tokenizer, self.audio = TextTokenizer.load(folder / TOKENIZER), _audio(recipe)
+        self.skipped: list[str] = json.loads((folder / SKIPPED).read_text(encoding="utf-8"))
+        self.parts: dict[Part, SpokenRows] = {}
+        assert self.tokenizer.end is not None
+        for part, (store, rows) in _divided(recipe, folder).items():
+            varied = part == "train"
+            seed = recipe.seed if varied else recipe.seed + 1 + PARTS.index(part)
+            between, join = _between(recipe, self.tokenizer, store), recipe.data.join
+            count = {"train": join.count, "valid": join.valid_count, "test": join.test_count}[part]
+            self.parts[part] = SpokenRows(
+                store, rows, self.audio.rate, join, count, self.tokenizer.end, seed, varied, between
+            )
+        if not len(self.parts["train"]):
+            raise _nothing(recipe)
+
+    @property
+    def summary(self) -> str:
+        """How much there is of every part, in words."""
+        counts, train = [f"{len(self.parts[part]):,}" for part in PARTS], self.parts["train"]
+        seconds = train.store.lengths()[train.rows, train.store.usual].sum() / self.audio.rate
+        speakers = len({train.store.rows[row].speaker for row in train.rows.tolist()})
+        left_out = f"; {len(self.skipped):,} left out, the first: {self.skipped[0]}" if self.skipped else ""
+        return (
+            f"{counts[0]} utterances; {counts[1]} for validation, {counts[2]} for testing; made of "
+            f"{len(train.rows):,} recordings of {speakers} speakers, {seconds / 60:.1f} minutes{left_out}"
+        )
+
+
+def _write(recipe: SpeechRecipe, folder: Path, poll: Poll) -> None:
+    data, skipped = recipe.data, list[str]()
+    for part in PARTS:
+        if getattr(data, part) or data.train == SPEECH:
+            speeds = data.speeds if part == "train" else (1.0,)
+            SpeechStore.write(folder / f"{STORE}-{part}", _recordings(recipe, part, skipped, poll), speeds)
+    stores = _stores(folder)
+    texts = [row.text for row in stores["train"].rows]
+    if not texts:
+        raise _nothing(recipe)
+    if data.join.longest:  # the vocabulary must have what stands between the words of strings
+        texts = [" ".join(texts[place : place + 2]) for place in range(0, len(texts), 2)]
+    init = recipe.model.init
+    tokenizer = initial_tokenizer(init) if init else train_vocabulary(texts, recipe.tokenizer, "terminated")
+    _between(recipe, tokenizer, stores["train"])  # fails before anything is kept
+    tokenizer.save(folder / TOKENIZER)
+    for store in stores.values():
+        ids = [encoded.ids for encoded in tokenizer.encode([row.text for row in store.rows])]
+        for problem in _misfits(recipe, store, ids).values():
+            _skip(recipe, DataError(problem), skipped)
+        SpeechStore.write_tokens(store.folder, ids)
+    (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+
+
+def _recordings(recipe: SpeechRecipe, part: Part, skipped: list[str], poll: Poll) -> Iterator[Spoken]:
+    """The recordings of a part, each checked as it streams by."""
+    data, rate, digits = recipe.data, _audio(recipe).rate, (recipe.data.drawn.shortest, recipe.data.drawn.longest)
+    source = data.train if data.train == SPEECH else getattr(data, part)
+    for spoken in read_spoken(
+        source, rate, part=part, count=data.drawn.of(part), seed=recipe.seed, digits=digits,
+        refuse=lambda error: _skip(recipe, error, skipped),
+    ):  # fmt: skip
+        poll()
+        if not spoken.text:
+            _skip(recipe, DataError(f"{spoken.name}: has no text"), skipped)
+        elif len(spoken.samples) > data.longest * rate and source != SPEECH:
+            seconds = len(spoken.samples) / rate
+            problem = f"{spoken.name}: is {seconds:.1f} s long, but data.longest is {data.longest:g} s"
+            _skip(recipe, DataError(f"{problem}; cut it with start and end in a manifest"), skipped)
+        else:
+            yield spoken
+
+
+def _skip(recipe: SpeechRecipe, error: DataError, skipped: list[str]) -> None:
+    if not recipe.data.skip_bad:
+        raise DataError(f"{error}; leave such recordings out with data.skip_bad = true") from None
+    skipped.append(str(error))
+
+
+def _nothing(recipe: SpeechRecipe) -> DataError:
+    return DataError(f"{recipe.data.train}: there is no recording to learn from")
+
+
+def _audio(recipe: SpeechRecipe) -> LogMelConfig:
+    """What spectrograms are made of: as the model to start from has them, or as the recipe says."""
+    return LogMelConfig.load(initial_folder(recipe.model.init)) if recipe.model.init else recipe.audio
+
+
+def _stores(folder: Path) -> dict[Part, SpeechStore]:
+    return {part: SpeechStore.open(place) for part in PARTS if (place := folder / f"{STORE}-{part}").is_dir()}
+
+
+def _between(recipe: SpeechRecipe, tokenizer: TextTokenizer, store: SpeechStore) -> tuple[int, ...]:
+    """The tokens of the space between the texts of a string; none if words have no spaces of their own."""
+    if not recipe.data.join.longest or not len(store):
+        return ()
+    text = store.rows[0].text
+    alone, twice = (encoded.ids[:-1] for encoded in tokenizer.encode([text, f"{text} {text}"]))
+    between = twice[len(alone) : len(twice) - len(alone)]
+    if twice != [*alone, *between, *alone] or tokenizer.unknown in between:
+        raise DataError(
+            f"data.join makes strings of recordings, but the tokens of {text!r} twice are not its own with those "
+            "of a space between; set tokenizer.kind = 'word' or 'character', or start from a model of strings"
+        )
+    return tuple(between)
+
+
+def _misfits(recipe: SpeechRecipe, store: SpeechStore, ids: Sequence[Ids]) -> dict[int, str]:
+    """Why texts do not fit into the frames of their recordings at their fastest, by the numbers of the recordings: the
+    loss of the labels of their frames would be infinite."""
+    if not planned_config(recipe.model, ConformerConfig).ctc:
+        return {}
+    audio, problems = _audio(recipe), dict[int, str]()
+    for number, (samples, row) in enumerate(zip(store.lengths().min(axis=1).tolist(), ids, strict=True)):
+        # in a string one more, for the space, or a blank before another of the same label
+        needed = needed_frames(np.asarray(row).tolist()[:-1]) + bool(recipe.data.join.longest)
+        frames = subsampled(audio.frames(samples))
+        if needed > frames:
+            problems[number] = (
+                f"{store.rows[number].name}: its text needs {needed} frames, but the model has {frames} for it: it is "
+                "too short for its text"
+            )
+    return problems
+
+
+def _divided(recipe: SpeechRecipe, folder: Path) -> dict[Part, tuple[SpeechStore, NDArray[np.int64]]]:
+    """The store and the recordings of every part."""
+    stores, held = _stores(folder), recipe.data.held_out_speaker
+    fitting: dict[Part, NDArray[np.int64]] = {}
+    for part, store in stores.items():
+        ids = [store.ids(number) for number in range(len(store))]
+        fitting[part] = np.setdiff1d(np.arange(len(store)), list(_misfits(recipe, store, ids)))
+    train, left, test = stores["train"], fitting["train"], np.empty(0, dtype=np.int64)
+    if held:
+        speakers = np.array([row.speaker for row in train.rows])
+        if held not in speakers:
+            names = ", ".join(sorted(set(speakers.tolist()))[:20])
+            raise DataError(f"data.held_out_speaker = {held!r}: nobody has this name; there are {names}")
+        left, test = left[speakers[left] != held], left[speakers[left] == held]
+    order = np.random.default_rng(recipe.seed).permutation(left)
+    share, aside = round(recipe.data.split * len(order)), 0
+    parts: dict[Part, tuple[SpeechStore, NDArray[np.int64]]] = {}
+    for part in ("valid", "test"):
+        if part in stores:
+            parts[part] = stores[part], fitting[part]
+        elif part == "test" and held:
+            parts[part] = train, test
+        else:
+            parts[part] = train, np.sort(order[aside : aside + share])
+            aside += share
+    kept = order[aside:][: recipe.data.count or None]
+    return {"train": (train, np.sort(kept)), **parts}
+
 
 NOTHING = SpecAugment(band_masks=0, time_masks=0)
 
@@ -68,7 +234,8 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
     @classmethod
     def prepare(cls, recipe: SpeechRecipe, folder: Path, poll: Poll) -> None:
         """Decode the recordings to the rate of the model, learn the vocabulary and encode the texts."""
-        SpeechCorpus.prepare(recipe, folder, poll)
+        if not folder.exists():
+            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
 
     def __init__(self, recipe: SpeechRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
@@ -79,15 +246,11 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
                 "there is no recording for validation; give data.valid, raise data.split, or switch validation off "
                 "with training.validate_every = 0"
             )
-        self.spoken = self.corpus.parts["train"]
+        spoken = self.corpus.parts["train"]
         rounded = ROUNDED_LABELS if training.shapes_recur else 1
-        make = SpeechBatches(self.spoken, recipe.augmentation, self.corpus.tokenizer.pad, rounded)
-        self.loader = Loader(self._plan, make, **loader_options(training, device))
+        make = SpeechBatches(spoken, recipe.augmentation, self.corpus.tokenizer.pad, rounded)
+        self.loader = Loader(partial(spoken.plan, training.batch), make, **loader_options(training, device))
         self.factored = training.factored(device.type)
-        self._samples: list[Sample] = []  # texts of the last validation, of the same utterances each time
-
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.spoken.plan(self.recipe.training.batch, epoch)
 
     def build(self) -> nn.Module:
         """A new model with the vocabulary of the texts, or one with the weights that the recipe starts from."""
@@ -110,12 +273,8 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Loss and, of some utterances, errors of words and sentences and the share of blanks."""
-        values, self._samples = self._measure(model, "valid", self.recipe.training.validate_utterances, poll)
+        values, self.shown = self._measure(model, "valid", self.recipe.training.validate_utterances, poll)
         return values
-
-    def samples(self) -> Sequence[Sample]:
-        """Some of the texts that were measured."""
-        return self._samples
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """The same on all test utterances; empty if there are none."""
@@ -129,7 +288,7 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
 
     def _batches(self, part: Part, rows: Rows, poll: Poll) -> Iterator[SpeechBatch]:
         make = SpeechBatches(self.corpus.parts[part], NOTHING, self.corpus.tokenizer.pad)
-        for some in np.array_split(rows, max(1, -(-len(rows) // self.recipe.training.batch))):
+        for some in in_batches(rows, self.recipe.training.batch):
             poll()
             yield make(some, (0, 0)).to(self.device)
 
@@ -137,7 +296,7 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         """The metrics of a part, and some texts; `count` utterances, evenly spread, are also transcribed."""
         spoken = self.corpus.parts[part]
         values = {"loss": self._mean_loss(model, part, poll)}
-        chosen = np.linspace(0, len(spoken), min(count, len(spoken)), endpoint=False).astype(np.int64)
+        chosen = spread_evenly(count, len(spoken))
         if not len(chosen):
             return values, []
         tokenizer, decoding = self.corpus.tokenizer, self.recipe.decoding.replace(n_best=1)
@@ -151,7 +310,7 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         rates = error_rates(references, texts)
         values |= {"wer": rates.wer, "sentence_errors": rates.wrong_texts}
         values |= {"blanks": blanks / frames} if frames else {}
-        shown = range(0, len(texts), max(1, math.ceil(len(texts) / SAMPLES)))
+        shown = range(0, len(texts), -(-len(texts) // SAMPLES))
         return values, [Sample(source=f"utterance {i}", target=references[i], output=texts[i]) for i in shown]
 
     @torch.inference_mode()
@@ -161,6 +320,46 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
             total += self._loss(model, self._features(batch), batch).total
             tokens += batch.tokens
         return total.item() / tokens
+
+
+NORMALISATION = "NFKC, lower case, no punctuation"  # printed beside every rate
+NO_WORD = re.compile(r"[^\w\s']|_|(?<!\w)'|'(?!\w)")  # punctuation, except apostrophes within words
+
+
+class ErrorRates(NamedTuple):
+    """Errors per word (WER) and per character (CER) of the references, the kinds of word errors, and the share of
+    texts that are not exactly right. Rates are above 1 if too much was heard."""
+
+    wer: float
+    cer: float
+    words: int  # of the references
+    substitutions: int
+    deletions: int  # words of the references that are missing
+    insertions: int
+    wrong_texts: float
+
+
+def error_rates(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorRates:
+    """The error rates of pairs of texts, of which there is at least one, after normalisation."""
+    import jiwer
+
+    said, heard = ([normalise(text) for text in texts] for texts in (references, hypotheses))
+    words = jiwer.process_words(said, heard)
+    wrong = sum(one != other for one, other in zip(said, heard, strict=True))
+    return ErrorRates(
+        wer=float(words.wer),
+        cer=float(jiwer.process_characters(said, heard).cer),
+        words=words.hits + words.substitutions + words.deletions,
+        substitutions=words.substitutions,
+        deletions=words.deletions,
+        insertions=words.insertions,
+        wrong_texts=wrong / len(said),
+    )
+
+
+def normalise(text: str) -> str:
+    """A text in lower case without punctuation, as error rates are usually reported."""
+    return " ".join(NO_WORD.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
 def evaluate_speech(transcriber: Transcriber, data: str, options: EvaluationOptions) -> Evaluation:

@@ -64,9 +64,10 @@ class Transcribe(FileVerb):
         return SUFFIXES
 
     def read(self, source: str | bytes) -> object:
-        from regard.families.speech.audio import audio_info
+        from regard.families.speech.audio import check_audio
 
-        return audio_info(source)
+        check_audio(source)
+        return source
 
     def writes(self) -> bool:
         return self.output is not None

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from regard.data.images.reading import Pixels
 from regard.errors import UsageError
-from regard.families.speech.audio import Samples, read_audio
+from regard.families.speech.audio import read_audio
 from regard.families.speech.data import wav_bytes
 from regard.families.speech.pipeline import SpeechRecognizer
 from regard.families.speech.whisper_pipeline import WhisperTranscriber
@@ -23,7 +23,7 @@ from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Frames, Panel, Point, Tokens
 from regard.look.report import AttentionReport
 
-PEAKS = 600  # places at which the wave is drawn
+PEAKS = 600  # equal stretches of the wave, each drawn by its loudest sample
 RANGE = (5, 99.5)  # percentiles of loudness that the colours of a spectrogram span
 ACCENT = "#c2570c"
 WIDTH, ROW = 10.0, 0.22  # inches of the figure, of one token
@@ -51,7 +51,7 @@ def inspect_speech(recognizer: SpeechRecognizer | WhisperTranscriber, given: Giv
     words = [{"text": word.text, "start": round(word.start, 3), "end": round(word.end, 3)} for word in seen.words]
     details: dict[str, Any] = {
         "seconds": seconds,
-        "wave": _peaks(samples),
+        "wave": [round(float(part.max()), 3) for part in np.array_split(np.abs(samples), min(PEAKS, len(samples)))],
         "audio": f"data:audio/wav;base64,{base64.b64encode(wav_bytes(samples, rate)).decode()}",
         "words": words,
         "path": [[label, round(start, 3), round(end, 3), round(score, 4)] for label, start, end, score in seen.path],
@@ -68,12 +68,6 @@ def _coloured(spectrogram: Float[np.ndarray, "frames bands"]) -> Pixels:
     low, high = np.percentile(spectrogram, RANGE)
     levels = np.clip((spectrogram - low) / max(high - low, 1e-6), 0, 1)
     return (RAMP(levels.T[::-1])[..., :3] * 255).round().astype(np.uint8).transpose(2, 0, 1)
-
-
-def _peaks(samples: Samples) -> list[float]:
-    """The loudest sample of each of some equal stretches."""
-    parts = np.array_split(np.abs(samples), min(PEAKS, len(samples)))
-    return [round(float(part.max()), 3) for part in parts]
 
 
 def draw_speech(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:

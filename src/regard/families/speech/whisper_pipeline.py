@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from regard.families.speech.features import LogMelConfig, log_mel
 from regard.families.speech.pipeline import HeardAttention, Segment, TranscribeOptions, Transcriber, Word
 from regard.families.speech.whisper import HALVED, SpokenRule, SpokenTokens
 from regard.look.neurons import record_neurons
-from regard.runtime.convert import fast_model
 from regard.search.pipeline import load_for_pipeline
 from regard.search.search import Hypothesis, search
 from regard.search.settings import CONFIG, GENERATION, SearchSettings, Vocabulary, read_decoding
@@ -50,22 +49,14 @@ class WhisperTranscriber(Transcriber):
     gives_words = True
 
     def __init__(
-        self,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        audio: LogMelConfig,
-        tokens: SpokenTokens,
-        *,
-        settings: SearchSettings | None = None,
-        name: str = "",
-    ):
-        self.model, self.tokenizer, self.audio, self.tokens, self.name = model.eval(), tokenizer, audio, tokens, name
-        self.settings, self.fast = settings or SearchSettings(), cast(Any, fast_model(self.model))
-        self.device = next(model.parameters()).device
+        self, model: nn.Module, tokenizer: TextTokenizer, audio: LogMelConfig, tokens: SpokenTokens, **options: Any
+    ) -> None:
+        super().__init__(model, tokenizer, audio, **options)
+        self.tokens = tokens
         config: Any = model.config
         self.places, self.positions = int(config.max_frames), int(config.max_length)  # of the encoder, of the decoder
         self.samples = HALVED * self.places * audio.hop  # that the encoder reads
-        self.rate, self.longest = audio.rate, self.samples / audio.rate
+        self.longest = self.samples / audio.rate
         self.languages, self.takes_prompt = tuple(tokens.languages), tokens.previous is not None
 
     @classmethod

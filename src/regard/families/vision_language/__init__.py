@@ -12,7 +12,7 @@ FAMILY = Family(
             "vision_language",
             ("vision_language", "retrieval", "pointing", "questions"),
             {"": 30_522},
-        ),
+        )
     },
     tasks={
         "vision_language": TaskEntry("recipe.VisionLanguageRecipe", "task.VisionLanguageTask"),
@@ -34,7 +34,7 @@ FAMILY = Family(
             view="view.inspect_regions",
             evaluate="task.evaluate_regions",
             reader="reader.RegionTextReader",
-        ),
+        )
     },
     page="page.js",
     verbs={"match": "verbs.MatchVerb"},

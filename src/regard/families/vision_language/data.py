@@ -1,173 +1,59 @@
-"""Texts about images: examples of scenes or captioned images, and the corpus of them that training reads."""
+"""The texts and images that training reads, prepared once per run; batches of pairs, of masked pairs for pre-training,
+and of choices for retrieval.
+
+Every example of a batch is a function of (seed, epoch, its number), as in `data/text/masking.py`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from jaxtyping import Bool
 from numpy.typing import NDArray
-from PIL import Image
 
-from regard.data.captions import captioned_images, read_captions
-from regard.data.columns import Column, ColumnWriter, map_values
+from regard.data.batch import RegionTextBatch, pad_rows
+from regard.data.captions import read_captions
+from regard.data.columns import Column, ColumnWriter, MappedStore, map_values
+from regard.data.loader import Place, Rows
 from regard.data.sources import PARTS, Part
-from regard.data.synthetic.scene_texts import ANSWERS, Chooser, SceneText, phrases, questions
-from regard.data.synthetic.shapes import MIN_SIZE, SHAPE_NAMES, Scene, scenes
+from regard.data.synthetic.scene_texts import phrases, questions
+from regard.data.synthetic.shapes import MIN_SIZE, scenes
+from regard.data.text.masking import Masking
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import train_vocabulary
-from regard.errors import DataError, UsageError
-from regard.families.vision_language.finders import (
+from regard.errors import DataError
+from regard.families.vision_language.recipe import RegionTextRecipe
+from regard.families.vision_language.regions import (
     PLACES,
-    FinderConfig,
-    RegionReader,
+    Described,
     Regions,
-    overlapping,
+    TextAbout,
+    TextKind,
+    describe_captions,
+    describe_scenes,
     places,
     region_reader,
-)  # fmt: skip
-from regard.families.vision_language.recipe import RegionTextRecipe
+    searched,
+    true_regions,
+)
 from regard.training.initial_model import initial_tokenizer
-from regard.training.recipe.files import SCENES
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
 
 T = TypeVar("T")
 
-# Examples
-
-TextKind = Literal["captions", "phrases", "questions"]
-SIZE = 48  # pixels of a side of the scenes, where no recipe says otherwise
-EACH = 3  # phrases or questions about a scene, likewise
-NO_TARGET = -1  # of a caption, and of a text whose region was not found or whose answer the model does not know
-AT_ONCE = 64  # images whose regions are found together
-
-
-class TextAbout(NamedTuple):
-    """A text about an image, and the number of the region that it means or of the answer to it."""
-
-    text: str
-    target: int = NO_TARGET
-    kind: str = ""  # of phrases and questions
-
-
-class Described(NamedTuple):
-    """An image, its regions, and texts about it."""
-
-    image: Image.Image
-    regions: Regions
-    texts: list[TextAbout]
-
-
-def describe(
-    path: str,
-    kind: TextKind,
-    find: RegionReader,
-    *,
-    part: Part,
-    count: int,
-    seed: int,
-    labels: Sequence[str] = ANSWERS,
-    keep_missed: bool = False,
-    skipped: list[str] | None = None,
-) -> Iterator[Described]:
-    """The images and texts of built-in scenes or of a file of captions, as a trained model finds their regions."""
-    if path == SCENES:
-        return describe_scenes(
-            kind, searched(find), part=part, count=count, seed=seed, labels=labels, keep_missed=keep_missed
-        )
-    if kind != "captions":
-        raise UsageError(f"{path}: phrases and questions with known answers are only in {SCENES!r}")
-    return describe_captions(path, find, skipped=skipped)
-
-
-def describe_captions(path: str, find: RegionReader, *, skipped: list[str] | None = None) -> Iterator[Described]:
-    """The images of a file of captions. Those that cannot be read are errors, or are named in `skipped`."""
-    images = captioned_images(path, problems=[] if skipped is None else skipped, skip_bad=skipped is not None)
-    while some := list(islice(images, AT_ONCE)):
-        for regions, (image, _, captions) in zip(find([each.image for each in some]), some, strict=True):
-            yield Described(image, regions, [TextAbout(text) for text in captions])
-
-
-def describe_scenes(
-    kind: TextKind,
-    find: Callable[[Sequence[Scene]], list[Regions]],
-    *,
-    part: Part,
-    count: int,
-    seed: int,
-    size: int = SIZE,
-    each: int = EACH,
-    larger_first: float | None = None,
-    labels: Sequence[str] = ANSWERS,
-    keep_missed: bool = False,
-) -> Iterator[Described]:
-    """Built-in scenes with their caption, or with `each` phrases or questions.
-
-    `larger_first` is the share of scenes whose questions about two shapes name the larger one first; None: both orders.
-    Texts whose region was not found, or whose answer is not among `labels`, are left out unless `keep_missed`.
-    """
-    choose = Chooser()
-    drawn = enumerate(scenes(part=part, count=count, seed=seed, size=size))
-    while some := list(islice(drawn, AT_ONCE)):
-        for (number, scene), regions in zip(some, find([scene for _, scene in some]), strict=True):
-            if kind == "captions":
-                yield Described(scene_image(scene), regions, [TextAbout(scene.caption)])
-                continue
-            rng = np.random.default_rng([seed, PARTS.index(part), number, 1])
-            if kind == "phrases":
-                options = list(phrases(scene))
-                found = [overlapping(regions.boxes, thing.box) for thing in scene.things]
-            else:
-                first = None if larger_first is None else bool(rng.random() < larger_first)
-                options = list(questions(scene, first))
-                found = []
-
-            def target(text: SceneText, found: Sequence[int | None] = found) -> int | None:
-                if not isinstance(text.target, str):
-                    return found[text.target]
-                return labels.index(text.target) if text.target in labels else None
-
-            if not keep_missed:
-                options = [text for text in options if target(text) is not None]
-            chosen = [(text, target(text)) for text in choose(options, each, rng)]
-            texts = [TextAbout(text, NO_TARGET if at is None else at, kind) for (text, kind, _), at in chosen]
-            yield Described(scene_image(scene), regions, texts)
-
-
-def searched(find: RegionReader) -> Callable[[Sequence[Scene]], list[Regions]]:
-    """What finds the regions of scenes in their pixels."""
-    return lambda some: find([scene_image(scene) for scene in some])
-
-
-def true_regions(config: FinderConfig, some: Sequence[Scene]) -> list[Regions]:
-    """The regions of scenes with their classes; objects are known, so they need not be searched."""
-    found = []
-    for scene in some:
-        regions = config.read(scene_image(scene), np.array([thing.box for thing in scene.things]))
-        classes = np.zeros((len(regions.boxes), len(SHAPE_NAMES)))
-        shown = range(1, len(regions.boxes))
-        classes[shown, [SHAPE_NAMES.index(scene.things[number - 1].shape) for number in shown]] = 1
-        found.append(regions._replace(classes=classes))
-    return found
-
-
-def scene_image(scene: Scene) -> Image.Image:
-    """The pixels of a scene as an image."""
-    return Image.fromarray(scene.pixels.transpose(1, 2, 0))
-
-
-# The corpus of a run
-
-ABOUT, FEATURES, PLACED, COUNTS, CLASSES, TEXTS = (
-    "store.json", "features.bin", "places.bin", "counts.bin", "classes.bin", "texts"
-)  # fmt: skip
+SHOWN = 0.1  # the share of the masked regions whose features stay; the others become zeros
+MATCH, NO_MATCH = 0, 1
+FEATURES, PLACED, COUNTS, CLASSES, TEXTS = "features.bin", "places.bin", "counts.bin", "classes.bin", "texts"
 SKIPPED = "skipped.json"
 VOCABULARY_SCENES = 2000  # scenes whose texts of all kinds make the vocabulary
 CHUNK = 500  # images whose texts are encoded together
@@ -231,10 +117,8 @@ def _described(recipe: RegionTextRecipe, kind: TextKind, part: Part, skipped: li
         return describe_captions(path, region_reader(data.regions, device="auto"), skipped=found) if path else iter(())
     objects = data.regions.finder == "objects"
     find = partial(true_regions, data.regions) if objects else searched(region_reader(data.regions, device="auto"))
-    sizes = data.scenes
-    count = {"train": sizes.count, "valid": sizes.valid_count, "test": sizes.test_count}[part]
     return describe_scenes(
-        kind, find, part=part, count=count, seed=recipe.seed, size=data.image_size, each=data.each,
+        kind, find, part=part, count=data.scenes.of(part), seed=recipe.seed, size=data.image_size, each=data.each,
         larger_first=data.larger_first,
     )  # fmt: skip
 
@@ -273,8 +157,10 @@ def _polled(items: Iterator[T], poll: Poll) -> Iterator[T]:
 
 
 @dataclass(frozen=True)
-class RegionTexts:
+class RegionTexts(MappedStore):
     """N images with R places for regions each, of which `counts` are real, and texts that belong to them."""
+
+    about, contents = "store.json", "regions"
 
     folder: Path
     features: NDArray[np.float16]  # [N R F]
@@ -288,9 +174,6 @@ class RegionTexts:
     def __len__(self) -> int:
         """The number of texts."""
         return len(self.images)
-
-    def __reduce__(self) -> tuple[Callable[[Path], RegionTexts], tuple[Path]]:
-        return RegionTexts.open, (self.folder,)  # a loader's worker maps the files itself
 
     @classmethod
     def write(cls, folder: Path, examples: Iterable[Encoded], most: int) -> None:
@@ -317,33 +200,145 @@ class RegionTexts:
             (folder / f"{name}.bin").write_bytes(np.array(values, dtype="<i8").tobytes())
         about_store = {"images": count, "regions": most, "features": widths[0], "classes": widths[1]}
         about_store |= {"texts": len(images), "tokens": texts.length}
-        (folder / ABOUT).write_text(json.dumps(about_store), encoding="utf-8")
+        (folder / cls.about).write_text(json.dumps(about_store), encoding="utf-8")
 
     @classmethod
-    def open(cls, folder: Path) -> RegionTexts:
-        """Map the files of a written store."""
-        try:
-            about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            shape, texts = (about["images"], about["regions"]), about["texts"]
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> RegionTexts:
+        shape, texts = (about["images"], about["regions"]), about["texts"]
 
-            def mapped(name: str, dtype: str, *sizes: int) -> NDArray[Any]:
-                return map_values(folder / name, dtype, int(np.prod(sizes))).reshape(sizes)
+        def part(name: str, dtype: str, *sizes: int) -> NDArray[Any]:
+            return map_values(folder / name, dtype, int(np.prod(sizes))).reshape(sizes)
 
-            return cls(
-                folder,
-                mapped(FEATURES, "<f2", *shape, about["features"]),
-                mapped(PLACED, "<f4", *shape, PLACES),
-                mapped(COUNTS, "<i8", shape[0]),
-                mapped(CLASSES, "<f2", *shape, about["classes"]) if about["classes"] else None,
-                Column(mapped(f"{TEXTS}.bin", "<i4", about["tokens"]), mapped(f"{TEXTS}.offsets", "<i8", texts + 1)),
-                mapped("images.bin", "<i8", texts),
-                mapped("targets.bin", "<i8", texts),
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete set of regions ({error}); prepare it again") from error
+        return cls(
+            folder,
+            part(FEATURES, "<f2", *shape, about["features"]),
+            part(PLACED, "<f4", *shape, PLACES),
+            part(COUNTS, "<i8", shape[0]),
+            part(CLASSES, "<f2", *shape, about["classes"]) if about["classes"] else None,
+            Column.open(folder, TEXTS, "<i4", about["tokens"], texts),
+            part("images.bin", "<i8", texts),
+            part("targets.bin", "<i8", texts),
+        )
 
 
 def _padded(rows: NDArray[Any], most: int, dtype: str) -> bytes:
     padded = np.zeros((most, rows.shape[1]), dtype=dtype)
     padded[: len(rows)] = rows
     return padded.tobytes()
+
+
+# Batches
+
+
+@dataclass(frozen=True)
+class PairMaker:
+    """Makes batches of texts with their images; every text is padded to `longest` tokens."""
+
+    store: RegionTexts
+    pad: int
+    longest: int
+
+    def __call__(self, rows: Rows, place: Place = (0, 0)) -> RegionTextBatch:
+        return self.pairs(rows, self.store.images[rows], targets=torch.from_numpy(self.store.targets[rows]))
+
+    def pairs(self, texts: Rows, images: Rows, **more: Any) -> RegionTextBatch:
+        """Any texts with any images, side by side."""
+        inputs, mask = self.padded([self.store.texts[row] for row in texts.tolist()])
+        return RegionTextBatch(inputs, mask, *self.regions(images), **more)
+
+    def regions(self, images: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Features and places of the regions of images, and which of them are real."""
+        store = self.store
+        real = np.arange(store.features.shape[1])[None] < store.counts[images][:, None]
+        # Cloned, since torch aligns its memory and numpy does not: products may round by where their numbers lie.
+        places = torch.from_numpy(store.places[images]).clone()
+        return torch.from_numpy(store.features[images]), places, torch.from_numpy(real)
+
+    def padded(self, rows: Sequence[NDArray[Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids padded to one length, the same for all batches, and a mask of the real ones."""
+        return pad_rows(rows, self.pad, self.longest)
+
+
+@dataclass(frozen=True)
+class MaskedPairMaker:
+    """Makes batches for pre-training: half of the texts belong to other images; words and regions are masked.
+
+    What is masked is predicted only where text and image belong together (as in Lu et al. 2020): elsewhere the other
+    stream says nothing about it. Region 0, the whole image, is never masked.
+    """
+
+    pairs: PairMaker
+    masking: Masking
+    region_share: float
+    seed: int
+
+    def __call__(self, rows: Rows, place: Place) -> RegionTextBatch:
+        store, rngs = self.pairs.store, [np.random.default_rng([self.seed, place[0], row]) for row in rows.tolist()]
+        other = np.array([rng.random() < 0.5 for rng in rngs])
+        drawn = zip(rows.tolist(), rngs, other, strict=True)
+        texts = [different(store, row, rng) if swap else row for row, rng, swap in drawn]
+        true = [store.texts[row].astype(np.int64) for row in texts]
+        hidden, guessed = zip(*map(self.masking, true, rngs), strict=True)
+        inputs, mask = self.pairs.padded(hidden)
+        labels, _ = self.pairs.padded(true)
+        counted = [(words & (not swap)).astype(np.int64) for words, swap in zip(guessed, other, strict=True)]
+        chosen, _ = self.pairs.padded(counted)
+        features, places, real = self.pairs.regions(store.images[rows])
+        masked, zeroed = self._masked_regions(rngs, real.numpy())
+        targets = features.clone() if store.classes is None else torch.from_numpy(store.classes[store.images[rows]])
+        features[torch.from_numpy(zeroed)] = 0
+        return RegionTextBatch(
+            inputs, mask, features, places, real,
+            targets=torch.from_numpy(np.where(other, NO_MATCH, MATCH)),
+            labels=labels, labels_mask=chosen.bool() & mask,
+            region_targets=targets, region_labels_mask=torch.from_numpy(masked & ~other[:, None]),
+        )  # fmt: skip
+
+    def exchanged(self, rows: Rows) -> RegionTextBatch:
+        """Pairs without masks; every text with an odd number is exchanged for one of another image."""
+        store = self.pairs.store
+        texts = [
+            different(store, row, np.random.default_rng([self.seed, row])) if row % 2 else row for row in rows.tolist()
+        ]
+        matches = torch.from_numpy(np.where(rows % 2, NO_MATCH, MATCH))
+        return self.pairs.pairs(np.array(texts), store.images[rows], targets=matches)
+
+    def _masked_regions(
+        self, rngs: Sequence[np.random.Generator], real: Bool[np.ndarray, "B R"]
+    ) -> tuple[Bool[np.ndarray, "B R"], Bool[np.ndarray, "B R"]]:
+        """The regions to predict, and those of them whose features become zeros."""
+        draws = np.stack([rng.random((2, real.shape[1])) for rng in rngs])
+        masked = (draws[:, 0] < self.region_share) & real
+        masked[:, 0] = False
+        return masked, masked & (draws[:, 1] >= SHOWN)
+
+
+@dataclass(frozen=True)
+class ChoiceMaker:
+    """Makes batches for retrieval: every pair is followed by wrong ones, with another text or another image in turn."""
+
+    pairs: PairMaker
+    choices: int  # pairs of an example; the first is the right one
+    seed: int
+
+    def __call__(self, rows: Rows, place: Place) -> RegionTextBatch:
+        store = self.pairs.store
+        texts, images = np.repeat(rows, self.choices), np.repeat(store.images[rows], self.choices)
+        for number, row in enumerate(rows.tolist()):
+            rng = np.random.default_rng([self.seed, place[0], row])
+            for wrong in range(1, self.choices):
+                other = different(store, row, rng)
+                if wrong % 2:
+                    texts[number * self.choices + wrong] = other
+                else:
+                    images[number * self.choices + wrong] = store.images[other]
+        return self.pairs.pairs(texts, images, targets=torch.zeros(len(rows), dtype=torch.int64))
+
+
+def different(store: RegionTexts, row: int, rng: np.random.Generator) -> int:
+    """A text of another image that does not say the same as text `row`; `row` itself if none is found."""
+    for _ in range(100):
+        other = int(rng.integers(len(store)))
+        if store.images[other] != store.images[row] and not np.array_equal(store.texts[other], store.texts[row]):
+            return other
+    return row

@@ -219,8 +219,10 @@ class Vilbert(nn.Module):
         """
         words, regions = self.words.embed(tokens, segments), self.embed(features, places)
         visible, visible_regions = masks.padding(mask), masks.padding(region_mask)
-        word, region = 0, 0
-        for number, (word_end, region_end) in enumerate(self._stops()):
+        c, word, region = self.config, 0, 0
+        # where both streams stop for each other, and their ends
+        stops = [*zip(c.word_links, c.region_links, strict=True), (c.depth, c.region_depth)]
+        for number, (word_end, region_end) in enumerate(stops):
             for layer in self.words.encoder[word:word_end]:
                 words = layer(words, visible)
             for layer in self.regions[region:region_end]:
@@ -229,11 +231,6 @@ class Vilbert(nn.Module):
                 words, regions = self.links[number](words, regions, visible, visible_regions)
             word, region = word_end, region_end
         return self._read(words, regions, region_mask, factored)
-
-    def _stops(self) -> list[tuple[int, int]]:
-        """The layers of both streams before which they stop for each other, and the ends of both."""
-        c = self.config
-        return [*zip(c.word_links, c.region_links, strict=True), (c.depth, c.region_depth)]
 
     def embed(self, features: Float[Tensor, "B R F"], places: Float[Tensor, "B R P"]) -> Float[Tensor, "B R E"]:
         """The input of the first layer of regions."""

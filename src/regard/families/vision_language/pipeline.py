@@ -19,8 +19,8 @@ from regard.data.images.reading import Pixels
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import UsageError
 from regard.families.images.pipeline import DETAIL, ImageSource, open_image
-from regard.families.vision_language.finders import Boxes, FinderConfig, RegionReader, Regions, places, region_reader
 from regard.families.vision_language.model import Head, Vilbert
+from regard.families.vision_language.regions import Boxes, FinderConfig, RegionReader, Regions, places, region_reader
 from regard.look.neurons import LayerNeurons, record_neurons
 from regard.search.pipeline import Labelled, load_for_pipeline
 

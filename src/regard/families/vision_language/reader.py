@@ -15,9 +15,8 @@ from torch.nn import functional
 from regard.data.batch import RegionTextBatch
 from regard.errors import UsageError
 from regard.families.images.pipeline import open_image
-from regard.families.vision_language.data import Described, TextAbout, describe
-from regard.families.vision_language.finders import Regions
 from regard.families.vision_language.pipeline import VisionLanguageModel
+from regard.families.vision_language.regions import Described, Regions, TextAbout, describe
 from regard.families.vision_language.task import KINDS, RegionTextTask, target_loss
 from regard.look.reader import SCENES, BoxUnits, Example, Reader, Source, TokenUnits, Units
 

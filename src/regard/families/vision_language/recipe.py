@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 from regard.config import Config, Fraction
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError
-from regard.families.vision_language.finders import FinderConfig
+from regard.families.vision_language.regions import FinderConfig
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.data_sections import ScenesSection
 from regard.training.recipe.files import SCENES

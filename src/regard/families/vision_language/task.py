@@ -17,16 +17,22 @@ from torch.nn import functional
 from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.batch import RegionTextBatch
-from regard.data.loader import Loader, Rows
+from regard.data.loader import Loader, Rows, in_batches
 from regard.data.synthetic.scene_texts import ANSWERS
 from regard.data.text.masking import Masking
 from regard.errors import ConfigError, DataError
 from regard.families.contract import Evaluation, EvaluationOptions
-from regard.families.vision_language.batches import ChoiceMaker, MaskedPairMaker, PairMaker
-from regard.families.vision_language.data import Described, RegionTextCorpus, RegionTexts, TextKind, describe, prepare
-from regard.families.vision_language.finders import PLACES, FinderConfig, save_finder
+from regard.families.vision_language.data import (
+    ChoiceMaker,
+    MaskedPairMaker,
+    PairMaker,
+    RegionTextCorpus,
+    RegionTexts,
+    prepare,
+)
 from regard.families.vision_language.model import Head, VilbertOutput, build_two_streams
 from regard.families.vision_language.recipe import RegionTextRecipe, RetrievalRecipe, VisionLanguageRecipe
+from regard.families.vision_language.regions import PLACES, Described, FinderConfig, TextKind, describe, save_finder
 from regard.training.initial_model import initial_folder
 from regard.training.losses import Loss, cross_entropy, divergence
 from regard.training.recipe.files import SCENES
@@ -108,7 +114,7 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
 
     def in_order(self, store: RegionTexts) -> list[Rows]:
         """All texts in batches."""
-        return np.array_split(np.arange(len(store)), -(-len(store) // self.recipe.training.batch))
+        return in_batches(np.arange(len(store)), self.recipe.training.batch)
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The metrics of the task on the validation texts."""

@@ -18,8 +18,8 @@ from regard.errors import ConfigError
 from regard.training.recipe.files import PHRASEBOOK, SCENES
 
 
-class ScenesSection(Config):
-    """[data.scenes]: how many of the built-in images to draw."""
+class PartCounts(Config):
+    """How many examples of each part to draw."""
 
     count: PositiveInt = 20000
     valid_count: PositiveInt = 1000
@@ -28,6 +28,10 @@ class ScenesSection(Config):
     def of(self, part: Part) -> int:
         """How many of a part."""
         return {"train": self.count, "valid": self.valid_count, "test": self.test_count}[part]
+
+
+class ScenesSection(PartCounts):
+    """[data.scenes]: how many of the built-in images to draw."""
 
 
 class ImagesSection(Config):

@@ -1,9 +1,13 @@
-"""Finding the regions of images: in their pixels, by a detector, or as the cells of a grid, which may have the features
-of a trained image model."""
+"""Images as regions, and texts about them.
+
+Regions are found in the pixels, by a detector, or as the cells of a grid, which may have the features of a trained
+image model. Texts are those of built-in scenes or of a file of captions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -20,11 +24,16 @@ from regard.checkpoints import load_model, save_model
 from regard.checkpoints.folder import local_folder
 from regard.checkpoints.models import LoadedModel
 from regard.config import SavedConfig
+from regard.data.captions import captioned_images
 from regard.data.images.reading import Preprocessing
+from regard.data.sources import PARTS, Part
+from regard.data.synthetic.scene_texts import ANSWERS, Chooser, SceneText, phrases, questions
+from regard.data.synthetic.shapes import SHAPE_NAMES, Scene, scenes
 from regard.device import find_device
 from regard.errors import ConfigError, UsageError, with_article
 from regard.families.detection.pipeline import ObjectDetector, RegionSet
 from regard.layers.vision import BackboneConfig, BodyConfig, ImageInputConfig
+from regard.training.recipe.files import SCENES
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 PLACES = 5  # numbers that say where a region is
@@ -237,3 +246,121 @@ def _with_whole(found: RegionSet) -> Regions:
     mean = features.mean(axis=0) if len(features) else np.zeros(features.shape[1])
     nothing = np.zeros((1, classes.shape[1]))
     return Regions(boxes, np.concatenate([[mean], features]).astype(np.float16), np.concatenate([nothing, classes]))
+
+
+# Texts about images
+
+TextKind = Literal["captions", "phrases", "questions"]
+SIZE = 48  # pixels of a side of the scenes, where no recipe says otherwise
+EACH = 3  # phrases or questions about a scene, likewise
+NO_TARGET = -1  # of a caption, and of a text whose region was not found or whose answer the model does not know
+AT_ONCE = 64  # images whose regions are found together
+
+
+class TextAbout(NamedTuple):
+    """A text about an image, and the number of the region that it means or of the answer to it."""
+
+    text: str
+    target: int = NO_TARGET
+    kind: str = ""  # of phrases and questions
+
+
+class Described(NamedTuple):
+    """An image, its regions, and texts about it."""
+
+    image: Image.Image
+    regions: Regions
+    texts: list[TextAbout]
+
+
+def describe(
+    path: str,
+    kind: TextKind,
+    find: RegionReader,
+    *,
+    part: Part,
+    count: int,
+    seed: int,
+    labels: Sequence[str] = ANSWERS,
+    keep_missed: bool = False,
+    skipped: list[str] | None = None,
+) -> Iterator[Described]:
+    """The images and texts of built-in scenes or of a file of captions, as a trained model finds their regions."""
+    if path == SCENES:
+        return describe_scenes(
+            kind, searched(find), part=part, count=count, seed=seed, labels=labels, keep_missed=keep_missed
+        )
+    if kind != "captions":
+        raise UsageError(f"{path}: phrases and questions with known answers are only in {SCENES!r}")
+    return describe_captions(path, find, skipped=skipped)
+
+
+def describe_captions(path: str, find: RegionReader, *, skipped: list[str] | None = None) -> Iterator[Described]:
+    """The images of a file of captions. Those that cannot be read are errors, or are named in `skipped`."""
+    images = captioned_images(path, problems=[] if skipped is None else skipped, skip_bad=skipped is not None)
+    while some := list(islice(images, AT_ONCE)):
+        for regions, (image, _, captions) in zip(find([each.image for each in some]), some, strict=True):
+            yield Described(image, regions, [TextAbout(text) for text in captions])
+
+
+def describe_scenes(
+    kind: TextKind,
+    find: Callable[[Sequence[Scene]], list[Regions]],
+    *,
+    part: Part,
+    count: int,
+    seed: int,
+    size: int = SIZE,
+    each: int = EACH,
+    larger_first: float | None = None,
+    labels: Sequence[str] = ANSWERS,
+    keep_missed: bool = False,
+) -> Iterator[Described]:
+    """Built-in scenes with their caption, or with `each` phrases or questions.
+
+    `larger_first` is the share of scenes whose questions about two shapes name the larger one first; None: both orders.
+    Texts whose region was not found, or whose answer is not among `labels`, are left out unless `keep_missed`.
+    """
+    choose = Chooser()
+    drawn = enumerate(scenes(part=part, count=count, seed=seed, size=size))
+    while some := list(islice(drawn, AT_ONCE)):
+        for (number, scene), regions in zip(some, find([scene for _, scene in some]), strict=True):
+            if kind == "captions":
+                yield Described(scene.image, regions, [TextAbout(scene.caption)])
+                continue
+            rng = np.random.default_rng([seed, PARTS.index(part), number, 1])
+            if kind == "phrases":
+                options = list(phrases(scene))
+                found = [overlapping(regions.boxes, thing.box) for thing in scene.things]
+            else:
+                first = None if larger_first is None else bool(rng.random() < larger_first)
+                options = list(questions(scene, first))
+                found = []
+
+            def target(text: SceneText, found: Sequence[int | None] = found) -> int | None:
+                if not isinstance(text.target, str):
+                    return found[text.target]
+                return labels.index(text.target) if text.target in labels else None
+
+            if not keep_missed:
+                options = [text for text in options if target(text) is not None]
+            chosen = [(text, target(text)) for text in choose(options, each, rng)]
+            texts = [TextAbout(text, NO_TARGET if at is None else at, kind) for (text, kind, _), at in chosen]
+            yield Described(scene.image, regions, texts)
+
+
+def searched(find: RegionReader) -> Callable[[Sequence[Scene]], list[Regions]]:
+    """What finds the regions of scenes in their pixels."""
+    return lambda some: find([scene.image for scene in some])
+
+
+def true_regions(config: FinderConfig, some: Sequence[Scene]) -> list[Regions]:
+    """The regions of scenes with their classes; objects are known, so they need not be searched."""
+    found = []
+    for scene in some:
+        regions = config.read(scene.image, np.array([thing.box for thing in scene.things]))
+        classes = np.zeros((len(regions.boxes), len(SHAPE_NAMES)))
+        shown = range(1, len(regions.boxes))
+        classes[shown, [SHAPE_NAMES.index(scene.things[number - 1].shape) for number in shown]] = 1
+        found.append(regions._replace(classes=classes))
+    return found
