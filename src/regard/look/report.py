@@ -15,10 +15,9 @@ from PIL import Image
 
 from regard.data.images.reading import Pixels, png
 from regard.errors import UsageError
-from regard.look.logit_lens import LogitLens
 from regard.look.neurons import LayerNeurons, OwnNeurons
 from regard.look.panels import Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
-from regard.look.predictions import TokenPrediction, TokenProbability
+from regard.look.predictions import LogitLens, TokenPrediction, TokenProbability
 
 VERSION = 2  # of the JSON form; files of version 1 have no "version"
 EARLIER_PREDICTIONS = "foretold"  # the key of predictions in files of version 1 and early ones of version 2

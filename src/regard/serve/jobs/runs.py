@@ -19,7 +19,7 @@ from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.config import Config
 from regard.errors import UsageError
 from regard.families.translation.demo import demo_folder
-from regard.serve.http.errors import ConflictError, NotFoundError, StorageFullError
+from regard.serve.http.responses import ConflictError, NotFoundError, StorageFullError
 from regard.serve.jobs.recipes import without_paths
 from regard.serve.jobs.temp_folders import remove_abandoned
 from regard.training.metrics_log import METRICS, read_metrics

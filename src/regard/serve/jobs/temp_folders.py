@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from regard.documents.markup import Translate
 from regard.documents.translate import SUFFIXES, translate_document
 from regard.errors import DataError, UsageError
-from regard.serve.http.errors import NotFoundError
+from regard.serve.http.responses import NotFoundError
 
 PREFIX = "regard-spool-"
 LOCK_FILE = ".in-use"  # locked while its process lives; the system releases the lock however the process ends

@@ -17,7 +17,7 @@ from regard.config import Config
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.translation import Translation
 from regard.search.settings import SearchSettings
-from regard.serve.http.errors import BusyError
+from regard.serve.http.responses import BusyError
 from regard.serve.models.registry import ModelRegistry
 
 

@@ -20,8 +20,6 @@ from regard.documents.translate import SUFFIXES
 from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.quality import Assessment
-from regard.serve.http.access import ApiKeys, bearer_key
-from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.fields import (
     optional_flag,
     optional_glossary,
@@ -31,7 +29,8 @@ from regard.serve.http.fields import (
     required_text,
     required_texts,
 )
-from regard.serve.http.responses import ERRORS, wait_for_result
+from regard.serve.http.guard import ApiKeys, bearer_key
+from regard.serve.http.responses import ERRORS, ForbiddenError, wait_for_result
 from regard.serve.jobs.comparison import SUGGESTIONS
 from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder, TextCollector
 from regard.serve.models.batching import AskedSettings

@@ -18,8 +18,7 @@ from regard.errors import DataError, UsageError
 from regard.families.contract import TEXT
 from regard.families.loading import models_that
 from regard.families.speech.pipeline import DIGITS, TranscribeOptions, Transcriber, Transcript
-from regard.serve.http.errors import NotFoundError
-from regard.serve.http.responses import keyed_router, stream_events, wait_for_result, with_error_event
+from regard.serve.http.responses import NotFoundError, keyed_router, stream_events, wait_for_result, with_error_event
 from regard.serve.models.registry import ModelInfo, Route
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.openai_answers import (

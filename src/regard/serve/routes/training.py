@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.serve.http.errors import ConflictError, ForbiddenError, StorageFullError, TooLargeError
+from regard.serve.http.responses import ConflictError, ForbiddenError, StorageFullError, TooLargeError
 from regard.serve.jobs.comparison import RunComparison
 from regard.serve.jobs.recipes import Offer, offers, suffix_of
 from regard.serve.jobs.runner import UPLOAD, TrainingJobs
