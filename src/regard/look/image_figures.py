@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -34,7 +35,11 @@ def draw_over_image(report: AttentionReport, points: Sequence[Point] = ()) -> Fi
     if report.image is None or not report.panels:
         raise UsageError("there are no attention layers to draw over an image: nothing was recorded")
     image, chosen = report.image, list[Point | None](points)
-    rows = [(panel, point) for panel in report.panels for point in (chosen or [_default_point(panel)])]
+    rows = [
+        (panel, point)
+        for panel in report.panels
+        for point in (chosen or [None if grids(panel)[0].extra else (0.5, 0.5)])
+    ]
     columns = max(2, *(panel.heads for panel in report.panels))
     figure = Figure(figsize=(CELL * columns + 0.2, (CELL + 0.2) * (len(rows) + 1) + 0.4))
     axes = figure.subplots(len(rows) + 1, columns, squeeze=False)
@@ -73,10 +78,6 @@ def grids(panel: Panel) -> tuple[Grid, Grid]:
     return panel.queries, panel.keys
 
 
-def _default_point(panel: Panel) -> Point | None:
-    return None if grids(panel)[0].extra else (0.5, 0.5)
-
-
 def facts(report: AttentionReport) -> str:
     """The model and the short facts of a report, for a title."""
     return "  ".join([report.model, *(f"{name} {value}" for name, value in report.meta.items())])
@@ -105,20 +106,12 @@ def _outline_windows(axis: Axes, image: Pixels, grid: Grid) -> None:
         return
     (rows, columns), (height, width) = (grid.rows, grid.columns), image.shape[1:]
     windows = grid.windows.reshape(rows, columns)
+    x, y = (np.arange(count + 1) * side / count - 0.5 for count, side in ((columns, width), (rows, height)))
+    style: dict[str, Any] = {"color": "white", "lw": 0.4, "alpha": 0.6}
     for row, column in zip(*np.nonzero(windows[:, 1:] != windows[:, :-1]), strict=True):
-        x = (column + 1) * width / columns - 0.5
-        axis.plot(
-            [x, x], [row * height / rows - 0.5, (row + 1) * height / rows - 0.5], color="white", lw=0.4, alpha=0.6
-        )
+        axis.plot([x[column + 1], x[column + 1]], y[row : row + 2], **style)
     for row, column in zip(*np.nonzero(windows[1:] != windows[:-1]), strict=True):
-        y = (row + 1) * height / rows - 0.5
-        axis.plot(
-            [column * width / columns - 0.5, (column + 1) * width / columns - 0.5],
-            [y, y],
-            color="white",
-            lw=0.4,
-            alpha=0.6,
-        )
+        axis.plot(x[column : column + 2], [y[row + 1], y[row + 1]], **style)
 
 
 COLUMNS = 8  # images of a row

@@ -80,11 +80,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
         self.app, self.settings, self.metrics = app, settings, metrics
-        self.keys, self.proxies, self.names = (
-            ApiKeys(settings.api_keys),
-            TrustedProxies(settings.trusted_proxies),
-            AllowedHosts(settings),
-        )
+        self.keys, self.names = ApiKeys(settings.api_keys), AllowedHosts(settings)
+        self.proxies = TrustedProxies(settings.trusted_proxies)
         self._receiving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -124,18 +124,16 @@ def _status(error: Exception) -> int:
 def _message(error: Exception, status: int) -> str:
     match error:
         case RequestValidationError():
-            return "; ".join(_validation_message(each) for each in error.errors()[:3])
+            places = [
+                (".".join(str(part) for part in each["loc"] if part != "body"), each["msg"]) for each in error.errors()
+            ]
+            return "; ".join(f"{place}: {message}" if place else str(message) for place, message in places[:3])
         case HTTPException():
             return str(error.detail)
         case RegardError() if status != 500 or isinstance(error, HTTPError):
             return str(error)
         case _:
             return "internal server error; see the server's log"
-
-
-def _validation_message(error: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"] if part != "body")
-    return f"{where}: {error['msg']}" if where else str(error["msg"])
 
 
 def handle_errors(app: FastAPI) -> None:

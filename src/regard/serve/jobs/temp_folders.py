@@ -31,14 +31,7 @@ class ServerTempFolder:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._remove = weakref.finalize(self, _remove, self.folder, _lock(self.folder))
-
-    def close(self) -> None:
-        self._remove()
-
-    def for_request(self) -> tempfile.TemporaryDirectory[str]:
-        """A subfolder for the duration of a request."""
-        return tempfile.TemporaryDirectory(dir=self.folder)
+        self.close = weakref.finalize(self, _remove, self.folder, _lock(self.folder))
 
 
 @contextmanager

@@ -226,9 +226,8 @@ class TranslationService:
         def find() -> list[list[UnknownWord]]:
             translator, found = self.registry.translator(info.id), list[list[UnknownWord]]()
             for page in pages:
-                collector = TextCollector()
-                translate_html([page], collector, info.source)
-                found.append(find_words(page, [each.word for each in translator.unknown_words(collector.text)]))
+                words = [each.word for each in translator.unknown_words(html_text(page, info.source))]
+                found.append(find_words(page, words))
             return found
 
         return await self.engine.run(find, accepted=True)
@@ -281,6 +280,13 @@ class EngineClient:
         self.truncated |= any(each.truncated for answers in hops for each in answers)
         ways = list(zip(*hops, strict=True))
         return await self.engine.run(lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True)
+
+
+def html_text(page: str, language: str) -> str:
+    """The text of an HTML page that is translated from a language, without its markup."""
+    collector = TextCollector()
+    translate_html([page], collector, language)
+    return collector.text
 
 
 def _links(way: Sequence[Translation]) -> list[Link]:
