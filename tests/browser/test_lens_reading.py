@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 
 import regard
 from regard.families.speech.manifest import utterances
+from regard.look.inspection import inspect_text
 from regard.look.interventions import without_heads
 from regard.look.save import save
-from regard.look.text import inspect_text
 from tiny_speech import save_recognizer, tiny_recognizer, write_wav
 
 TEXT = "we are eating bread"

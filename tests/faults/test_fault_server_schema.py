@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 
 from regard.serve.app import create_app
-from regard.serve.http.errors import ConflictError
+from regard.serve.http.responses import ConflictError
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.verbs.texts import Unknown
+from regard.verbs.inputs import Unknown
 
 
 def demo(

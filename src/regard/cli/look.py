@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.errors import UsageError, with_article
-from regard.verbs.files import GivenFiles, title
+from regard.verbs.inputs import GivenFiles, Unknown, title
 from regard.verbs.options import (
     AllowPickle,
     Changes,
@@ -25,7 +25,6 @@ from regard.verbs.options import (
     refuse_given,
     settings_given,
 )
-from regard.verbs.texts import Unknown
 
 if TYPE_CHECKING:
     from regard.families.loading import Pipeline
@@ -142,9 +141,9 @@ class look:  # noqa: N801 - the name of the verb
         """The attention of a model that reads texts."""
         from regard.data.arguments import refuse_images, refuse_missing_image
         from regard.data.tokenizers.base import well_formed
+        from regard.look.inspection import LENS_TOP, TextInspection, inspect_text
         from regard.look.interventions import changed
         from regard.look.report import changed_facts
-        from regard.look.text import LENS_TOP, TextInspection, inspect_text
 
         refuse_images((self.text, self.pair, self.other))
         refuse_missing_image(self.text)

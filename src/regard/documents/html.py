@@ -305,8 +305,9 @@ def _pieces(tokens: Sequence[Token], language: str) -> Iterator[tuple[Piece | To
             after = _end_of_element(tokens, number, partners)
             token = Token("".join(each.raw for each in tokens[number:after]), "text", token.name)
         if token.kind == "text" and not token.name:
-            pieces = list(_text_pieces(token.raw))
-            yield from ((piece, "" if place else token.raw) for place, piece in enumerate(pieces))
+            for place, piece in enumerate(parse(unescape(token.raw))):
+                mark = piece if isinstance(piece, str) else Mark(_escape(piece.content))
+                yield mark, "" if place else token.raw
         elif token.name in BLOCK_ELEMENTS or token.raw.startswith(("<!D", "<!d", "<?")):
             yield token, token.raw
         elif token.kind == "single" or token.kind == "text":
@@ -325,11 +326,6 @@ def _end_of_element(tokens: Sequence[Token], number: int, partners: dict[int, in
     while after < len(tokens) and tokens[after].name not in BLOCK_ELEMENTS:
         after += 1
     return after
-
-
-def _text_pieces(raw: str) -> Iterator[Piece]:
-    for piece in parse(unescape(raw)):
-        yield piece if isinstance(piece, str) else Mark(_escape(piece.content))
 
 
 def _render(source: Segment, pieces: Sequence[Piece], tags: dict[int, str]) -> str:

@@ -67,8 +67,14 @@ def translate_messages(texts: Sequence[str], translate: Translate) -> list[str]:
         before if text_without_spaces(before) == text_without_spaces(after) else after
         for before, after in zip(segments, translated, strict=True)
     )
-    return [_render(each, text, done) if isinstance(each, Message) else _render_lines(each, done)
-            for each, text in zip(parsed, texts, strict=True)]  # fmt: skip
+    rendered = []
+    for each, text in zip(parsed, texts, strict=True):
+        if isinstance(each, Message):
+            rendered.append(_render(each, text, done))
+        else:  # every second one is a break
+            each[::2] = [joined(next(done)) for _ in each[::2]]
+            rendered.append("".join(each))
+    return rendered
 
 
 def translated_edits(
@@ -104,12 +110,6 @@ def _all_pieces(parsed: Message | list[str]) -> Iterator[Iterable[Piece]]:
         yield from map(_pieces, _segments(parsed))
     else:
         yield from map(parse, parsed[::2])
-
-
-def _render_lines(lines: list[str], done: Iterator[list[Piece]]) -> str:
-    """The lines of a text, of which every second one is a break."""
-    lines[::2] = [joined(next(done)) for _ in lines[::2]]
-    return "".join(lines)
 
 
 # Texts to messages

@@ -76,11 +76,12 @@ def translate_json(job: DocumentJob) -> None:
     text = job.text()
     value = parsed_json(job, text)
     strings = list(json_strings(text))
+    todo, languages = strings, list[TextSpan]()
     if _has_message_keys(value):
         todo = [each for each in strings if len(each.path) == 2 and each.path[1] in MESSAGE_KEYS]
-    else:
-        todo = strings
-    _write(job, text, [each.found for each in todo if not each.is_key], _language_key(job, value, strings))
+    if is_language_root(job, value):
+        languages = [each.found for each in strings if each.is_key and len(each.path) == 1]
+    _write(job, text, [each.found for each in todo if not each.is_key], languages)
 
 
 def _has_message_keys(value: Any) -> bool:
@@ -88,13 +89,6 @@ def _has_message_keys(value: Any) -> bool:
     if not isinstance(entries, list) or not entries:
         return False
     return all(isinstance(each, dict) and any(key in each for key in MESSAGE_KEYS) for each in entries)
-
-
-def _language_key(job: DocumentJob, value: Any, strings: Sequence[JsonString]) -> list[TextSpan]:
-    """The only key of a file, if it is the code of the source language and has all messages in it."""
-    if is_language_root(job, value):
-        return [each.found for each in strings if each.is_key and len(each.path) == 1]
-    return []
 
 
 def is_language_root(job: DocumentJob, value: Any) -> bool:
@@ -225,7 +219,9 @@ def translate_yaml(job: DocumentJob) -> None:
         node = scalar.node
         start, end = node.start_mark.index, node.end_mark.index
         prefix = YAML_PREFIX.match(text, start, end)
-        if node.tag == YAML_STRING and not (node.style is None and _is_name(node.value)):
+        # without quotes it may be a value or a symbol, not a text
+        is_name = node.style is None and (node.value.lower() in OTHER_VALUES or RUBY_SYMBOL.fullmatch(node.value))
+        if node.tag == YAML_STRING and not is_name:
             scalars[TextSpan(prefix.end() if prefix else start, end, node.value)] = scalar
     edits = translated_edits(
         job, list(scalars), lambda found, new: _yaml_string(text[found.start : found.end], new, scalars[found])
@@ -234,11 +230,6 @@ def translate_yaml(job: DocumentJob) -> None:
     if _shape(_composed(job, new)) != _shape(roots):
         raise DataError(f"{job.path}: cannot be written with its translations; quote its strings, and try again")
     job.write(new)
-
-
-def _is_name(plain: str) -> bool:
-    """Whether a string without quotes is a value or a symbol, not a text."""
-    return plain.lower() in OTHER_VALUES or RUBY_SYMBOL.fullmatch(plain) is not None
 
 
 def _composed(job: DocumentJob, text: str) -> list[Any]:

@@ -158,7 +158,8 @@ class _Reader:
             elif token.type == "code_inline":
                 yield Mark(self._take(CODE))
             elif token.type == "html_inline":
-                yield from self._html(token.content)
+                pieces = parse(self._literal(token.content))
+                yield from pieces if len(pieces) == 1 else [Mark(token.content)]
             elif token.type == "link_open" and token.markup == "autolink":
                 yield Mark(self._take(AUTOLINK))
                 linked = True
@@ -217,10 +218,6 @@ class _Reader:
             kept = indent if by_fence else ""  # a box may begin with lines that are further in
             return Mark(f"{end}\n{self.place.indent}{kept}", "close", object())  # without a partner: it keeps its place
         return " "
-
-    def _html(self, raw: str) -> list[Piece]:
-        pieces = parse(self._literal(raw))
-        return pieces if len(pieces) == 1 else [Mark(raw)]
 
     def _opened(self, raw: str, *, light: bool) -> Mark:
         self._literal(raw)

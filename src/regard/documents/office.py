@@ -340,7 +340,9 @@ def _translate_part(job: DocumentJob, kind: Kind, name: str, raw: bytes) -> byte
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: not in {encoding} ({error.reason}); is it protected by a password?") from None
     document = XmlDocument(text.removeprefix("\ufeff"), where)
-    paragraphs = [kind.read(document, element) for element in _paragraphs(document, kind)]
+    left_out = {inside for name in kind.copied for element in document.root.iter(name) for inside in element.iter()}
+    elements = [element for element in document.root.iter(*kind.paragraphs) if element not in left_out]
+    paragraphs = [kind.read(document, element) for element in elements]
     done = translate_sentences([each.pieces for each in paragraphs], job.translate_counted, job.source)
     changed: dict[Any, str] = {}
 
@@ -356,13 +358,6 @@ def _translate_part(job: DocumentJob, kind: Kind, name: str, raw: bytes) -> byte
             document.set_content(element, content)
     _update_cells(document, changed)
     return document.result().encode(encoding, "xmlcharrefreplace") if changed else raw
-
-
-def _paragraphs(document: XmlDocument, kind: Kind) -> list[Any]:
-    left_out = set[Any]()
-    if kind.copied:
-        left_out = {inside for element in document.root.iter(*kind.copied) for inside in element.iter()}
-    return [element for element in document.root.iter(*kind.paragraphs) if element not in left_out]
 
 
 def _update_cells(document: XmlDocument, changed: Mapping[Any, str]) -> None:

@@ -148,7 +148,8 @@ def translate_po(job: DocumentJob) -> None:
     po_file = PoFile(text)
     metadata = po_file.header.fields["msgstr"] if po_file.header else ""
     entries = [entry for entry in po_file.entries if entry is not po_file.header]
-    stated = _metadata(metadata, "Language")
+    language = re.search(r"^Language:[ \t]*(.*)$", metadata, re.MULTILINE)
+    stated = language[1].strip() if language else ""
     foreign = stated and not same_language(stated, job.target)
     if foreign and not job.overwrite and any(_is_translated(entry) for entry in entries):
         raise DataError(f"{job.path}: translates into {stated!r}, not {job.target!r}; overwrite=True replaces it all")
@@ -187,22 +188,13 @@ def _is_translated(entry: Entry) -> bool:
     return any(text for name, text in entry.fields.items() if name.startswith("msgstr"))
 
 
-def _metadata(header: str, name: str) -> str:
-    found = re.search(rf"^{name}:[ \t]*(.*)$", header, re.MULTILINE)
-    return found[1].strip() if found else ""
-
-
 def _write(job: DocumentJob, po_file: PoFile, metadata: str, language: str) -> None:
-    header = _with_metadata(metadata, "Language", language)
+    header, changed = re.subn(r"^Language:.*$", lambda _: f"Language: {language}", metadata, flags=re.MULTILINE)
+    if not changed:
+        header += f"{'' if not header or header.endswith(chr(10)) else chr(10)}Language: {language}\n"
     # In both cases the output is UTF-8, and must declare it.
     if "charset=CHARSET" in header or missing_characters([str(po_file)], job.encoding):
         header = re.sub(r"charset=[\w.:-]+", "charset=UTF-8", header)
     if po_file.header and header != metadata:
         po_file.set(po_file.header, "msgstr", header)
     job.write(str(po_file))
-
-
-def _with_metadata(header: str, name: str, value: str) -> str:
-    if re.search(rf"^{name}:", header, re.MULTILINE):
-        return re.sub(rf"^{name}:.*$", lambda _: f"{name}: {value}", header, flags=re.MULTILINE)
-    return f"{header}{'' if not header or header.endswith(chr(10)) else chr(10)}{name}: {value}\n"

@@ -88,11 +88,6 @@ def split_text(text: str, language: str) -> SplitText:
     return SplitText(sentences, ["".join(gap) for gap in gaps])
 
 
-def _missing_space(sentence: str, translation: str) -> str:
-    """The space after a translation whose source, like 「はい。」, needs none before the next sentence."""
-    return " " if translation and _is_wide(sentence) and not _is_wide(translation) else ""
-
-
 def _is_wide(text: str) -> bool:
     return unicodedata.east_asian_width(text[-1:] or " ") in "WF"
 
@@ -121,8 +116,9 @@ def _join_sentences(sentences: Sequence[list[Piece]], done: Iterator[list[Piece]
         if text_without_spaces(pieces) == text_without_spaces(sentence):
             pieces = sentence  # all marks keep their places
         yield from pieces
-        if place < len(sentences) and (space := _missing_space(text_of(sentence), text_of(pieces))):
-            yield space
+        written = text_of(pieces)
+        if place < len(sentences) and written and _is_wide(text_of(sentence)) and not _is_wide(written):
+            yield " "  # a source like 「はい。」 needs none before the next sentence
 
 
 def _has_words(pieces: Sequence[Piece]) -> bool:

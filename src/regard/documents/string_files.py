@@ -105,7 +105,9 @@ def translate_strings(job: DocumentJob) -> None:
     if rest is None or rest.end() < len(text):
         line = text.count("\n", 0, rest.end() if rest else place) + 1
         raise DataError(f'{job.path}, line {line}: not well-formed; expected "key" = "value"; or a comment')
-    job.write(edited(text, translated_edits(job, found, lambda _, new: _apple_string(new))))
+    names = {character: f"\\{letter}" for letter, character in APPLE_LETTERS.items()} | {"\\": "\\\\", '"': '\\"'}
+    spelled = str.maketrans(names)
+    job.write(edited(text, translated_edits(job, found, lambda _, new: f'"{new.translate(spelled)}"')))
 
 
 def _apple_text(raw: str) -> str:
@@ -113,11 +115,6 @@ def _apple_text(raw: str) -> str:
         return chr(int(match[1], 16)) if match[1] else APPLE_LETTERS.get(match[2], match[2])
 
     return _without_surrogates(APPLE_ESCAPE.sub(character, raw))
-
-
-def _apple_string(text: str) -> str:
-    names = {character: f"\\{letter}" for letter, character in APPLE_LETTERS.items()} | {"\\": "\\\\", '"': '\\"'}
-    return '"' + "".join(names.get(letter, letter) for letter in text) + '"'
 
 
 # Android's strings.xml: strings, plurals and arrays, each item by itself. <b> is put back by alignment; <xliff:g> is
@@ -136,13 +133,20 @@ def translate_android(job: DocumentJob) -> None:
             f"{job.path}: of .xml files only Android's string resources can be translated, whose root is <resources>; "
             f"this one is <{name_of(document.root)}>"
         )
-    elements = list(_elements(job, document.root))
+    elements, text_pieces = list(_elements(job, document.root)), partial(_android_text_pieces, document)
+
+    def pieces_of(element: Any) -> list[Piece]:
+        is_wrapper, single = lambda inner: name_of(inner) != "g", lambda inner: Mark(document.outer(inner))
+        return list(inline_pieces(document, element, text_pieces, is_wrapper, single))
+
     for batch in batches(elements):
-        pieces = [list(_android_pieces(document, element)) for element in batch]
+        pieces = [pieces_of(element) for element in batch]
         done = translate_sentences(pieces, job.translate, job.source)
         for element, before, after in zip(batch, pieces, done, strict=True):
             if not same_text(before, after):
-                document.set_content(element, _android_content(document, after))
+                parts = (_android_text(document, piece) if isinstance(piece, str) else piece.content for piece in after)
+                content = "".join(parts)
+                document.set_content(element, f"\\{content}" if content[:1] in ("@", "?") else content)
     job.report.translated += len(elements)
     job.write(document.result())
 
@@ -158,21 +162,10 @@ def _elements(job: DocumentJob, root: Any) -> Iterator[Any]:
             job.report.skipped['marked translatable="false"'] += len(items)
             continue
         for item in items:
-            if has_letters("".join(item.itertext())) and not _is_reference(item):
+            # @string/title is the name of another resource
+            is_reference = not len(item) and re.fullmatch(r"\s*[@?][\w.:+-]+/[\w.]+\s*", item.text or "")
+            if has_letters("".join(item.itertext())) and not is_reference:
                 yield item
-
-
-def _is_reference(item: Any) -> bool:
-    """Whether it is the name of another resource: @string/title."""
-    return not len(item) and bool(re.fullmatch(r"\s*[@?][\w.:+-]+/[\w.]+\s*", item.text or ""))
-
-
-def _android_pieces(document: XmlDocument, element: Any) -> Iterator[Piece]:
-    def single(inner: Any) -> Mark:
-        return Mark(document.outer(inner))
-
-    text = partial(_android_text_pieces, document)
-    return inline_pieces(document, element, text, lambda inner: name_of(inner) != "g", single)
 
 
 def _android_text_pieces(document: XmlDocument, raw: str) -> Iterator[Piece]:
@@ -192,8 +185,3 @@ def _android_text_pieces(document: XmlDocument, raw: str) -> Iterator[Piece]:
 
 def _android_text(document: XmlDocument, text: str) -> str:
     return document.escape(ANDROID_SPECIAL.sub(r"\\\1", text))
-
-
-def _android_content(document: XmlDocument, pieces: list[Piece]) -> str:
-    content = "".join(_android_text(document, piece) if isinstance(piece, str) else piece.content for piece in pieces)
-    return f"\\{content}" if content[:1] in ("@", "?") else content

@@ -120,12 +120,11 @@ def _pieces(lines: Sequence[Line]) -> list[Piece]:
     lead, dash = (parse(dashed[1]), [Mark(dashed[2])]) if dashed else ([], [])
     rest = KARAOKE.split(text[dashed.end() if dashed else 0 :])
     pieces = [[Mark(part)] if place % 2 else parse(part) for place, part in enumerate(rest)]
-    return [_mark_formatting(piece) for piece in [*lead, *dash, *(piece for each in pieces for piece in each)]]
-
-
-def _mark_formatting(piece: Piece) -> Piece:
-    """Mark formatting tags such as italics as light: they may be dropped with their words."""
-    return replace(piece, light=True) if isinstance(piece, Mark) and piece.key in ("b", "i", "u", "font") else piece
+    # tags that only format, such as italics, are light: they may be dropped with their words
+    return [
+        replace(piece, light=True) if isinstance(piece, Mark) and piece.key in ("b", "i", "u", "font") else piece
+        for piece in [*lead, *dash, *(piece for each in pieces for piece in each)]
+    ]
 
 
 # Wrapping

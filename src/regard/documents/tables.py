@@ -35,7 +35,8 @@ class Row:
 
 def translate_table(job: DocumentJob) -> None:
     lines = job.lines()
-    if format_of(job.path) == ".tsv":
+    quotes = format_of(job.path) != ".tsv"
+    if not quotes:
         delimiter, rows = "\t", _tab_rows(lines)
     else:
         first = list(islice(lines, SAMPLE_LINES))
@@ -43,7 +44,6 @@ def translate_table(job: DocumentJob) -> None:
         for announcement in first[:begin]:
             job.write(announcement)
         rows = _csv_rows(chain(first[begin:], lines), delimiter, job)
-    quotes = format_of(job.path) != ".tsv"
     head = list(islice(rows, 1))
     columns = _columns_to_fill(head[0], job, quotes) if head else Columns()
     if columns.named:

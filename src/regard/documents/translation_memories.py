@@ -51,11 +51,10 @@ def _pieces(document: XmlDocument, element: Any) -> list[Piece]:
         key = next((inner.get(name) for name in names if inner.get(name) is not None), None)
         return Mark(document.outer(inner), "open" if role == "open" else "close", ("half", key))
 
-    return list(inline_pieces(document, element, partial(text_pieces, document), _is_wrapper, single))
+    def is_wrapper(inner: Any) -> bool:
+        return name_of(inner) in WRAPPERS and inner.get("translate") != "no" and inner.get("mtype") not in PROTECTED
 
-
-def _is_wrapper(inner: Any) -> bool:
-    return name_of(inner) in WRAPPERS and inner.get("translate") != "no" and inner.get("mtype") not in PROTECTED
+    return list(inline_pieces(document, element, partial(text_pieces, document), is_wrapper, single))
 
 
 # TMX

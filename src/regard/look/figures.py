@@ -36,8 +36,9 @@ def save_figure(make: Callable[[], Figure], path: Path) -> Path:
         raise UsageError(f"cannot draw a figure to {path.name!r}; name a file ending in .png or .svg")
     file_format = path.suffix.lower()[1:]
     path.parent.mkdir(parents=True, exist_ok=True)
+    installed = set(font_manager.get_font_names())
     style: dict[Any, Any] = {
-        "font.family": _font_families(),
+        "font.family": ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed), "sans-serif"],
         "svg.fonttype": "none",  # words stay text: searchable, and drawn with the reader's fonts
         "svg.hashsalt": "regard",  # ids inside the file do not depend on the time or the process
     }
@@ -48,11 +49,6 @@ def save_figure(make: Callable[[], Figure], path: Path) -> Path:
         with atomic_write(path) as file:
             figure.savefig(file, format=file_format, dpi=DPI, metadata=metadata)
     return path
-
-
-def _font_families() -> list[str]:
-    installed = set(font_manager.get_font_names())
-    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed), "sans-serif"]
 
 
 View = Literal["alignment", "heads"]
@@ -190,16 +186,8 @@ def _write_heading(figure: Figure, lines: list[str], note: str) -> None:
     width, height = figure.get_size_inches()
     x, y = 0.15, 0.15
     for line in lines:
-        figure.text(
-            x / width,
-            1 - y / height,
-            line,
-            va="top",
-            fontsize=TITLE_SIZE,
-            fontweight="bold",
-            color=INK,
-            parse_math=False,
-        )
+        style: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontweight": "bold", "color": INK}
+        figure.text(x / width, 1 - y / height, line, va="top", parse_math=False, **style)
         y += TITLE_LINE
     figure.text(x / width, 1 - (y + 0.03) / height, note, va="top", fontsize=8.5, color=MUTED, parse_math=False)
 

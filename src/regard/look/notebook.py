@@ -11,11 +11,10 @@ from regard.data.arguments import refuse_images, refuse_missing_image
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.families.loading import load_pipeline
-from regard.look.inspection import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input, inspect_text
 from regard.look.page import render_page
 from regard.look.report import AttentionReport
 from regard.look.save import save
-from regard.look.text import inspect_text
 
 HEIGHT = 820  # pixels of the frame in a notebook
 

@@ -1,4 +1,9 @@
-"""A report as one HTML page that needs no network: style, script, description and weights in a single file."""
+"""A report as one HTML page that needs no network: style, script, description and weights in a single file.
+
+It may load nothing, so its JavaScript modules are joined into one script: every module becomes a function that returns
+its exports, and its imports become constants. Modules are written for this: imports are `import { a, b } from
+"./file.js";` on a line, and exports are declarations.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,10 @@ import base64
 import hashlib
 import html
 import json
+import posixpath
+import re
 import zlib
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -15,7 +23,6 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from regard.families.catalog import VIEWS, family_script
-from regard.look.bundle import bundle
 from regard.look.neurons import LayerNeurons
 from regard.look.panels import Tokens, axis_from_json
 from regard.look.report import AttentionReport, describe
@@ -143,3 +150,33 @@ def _script_safe_json(data: dict[str, Any]) -> str:
 def _bytes_element(name: str, content: bytes) -> str:
     packed = base64.b64encode(zlib.compress(content, 4)).decode()
     return f'<script type="application/octet-stream" id="{name}">{packed}</script>'
+
+
+IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]*)";$', re.MULTILINE)
+EXPORT = re.compile(r"^export ((?:async )?(?:class|function|const) (\w+))", re.MULTILINE)
+
+
+def bundle(entries: Sequence[str], read: Callable[[str], str]) -> str:
+    """One script that runs some modules in order, after all that they import; `read` gives the text of a module."""
+    parts: dict[str, str] = {}
+    for entry in entries:
+        _add(entry, read, parts)
+    return "\n".join(['"use strict";', "const modules = {};", *parts.values()])
+
+
+def _add(name: str, read: Callable[[str], str], parts: dict[str, str]) -> None:
+    """Add a module behind its imports; a module that is already there is not added again."""
+    if name in parts:
+        return
+    text = read(name)
+    for _, path in IMPORT.findall(text):
+        _add(_resolve(name, path), read, parts)
+    exports = ", ".join(declared for _, declared in EXPORT.findall(text))
+    body = IMPORT.sub(lambda found: f'const {{{found[1]}}} = modules["{_resolve(name, found[2])}"];', text)
+    plain = EXPORT.sub(lambda found: found[1], body)
+    parts[name] = f'modules["{name}"] = (() => {{\n{plain}return {{ {exports} }};\n}})();'
+
+
+def _resolve(name: str, path: str) -> str:
+    """The name of a module that another one imports by a relative path."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))

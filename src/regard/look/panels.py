@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -30,8 +30,8 @@ Point = tuple[float, float]  # x to the right and y down, as fractions of the im
 class Axis(ABC):
     """The places along one side of a panel, in the order of its weights.
 
-    `kind` is the name of the axis in JSON. Both JSON methods work on plain values;
-    `to_json` leaves out `kind`, which `axis_to_json` adds.
+    `kind` is the name of the axis in JSON. Both JSON methods work on plain values, which are those of the fields if
+    these are texts, numbers or sequences of them; `to_json` leaves out `kind`, which `axis_to_json` adds.
     """
 
     kind: ClassVar[str]
@@ -45,14 +45,15 @@ class Axis(ABC):
     def labels(self) -> list[str]:
         """A short text for every place, to be written beside a matrix."""
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The axis as plain values."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]  # a dataclass
+        return {name: each if isinstance(each, str | int | float) else list(each) for name, each in values.items()}
 
     @classmethod
-    @abstractmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The axis that `to_json` wrote."""
+        return cls(**{each.name: data[each.name] for each in fields(cls)})  # type: ignore[arg-type]  # a dataclass
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,6 @@ class Tokens(Axis):
 
     def labels(self) -> list[str]:
         return list(self.texts)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"texts": list(self.texts)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(data["texts"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,13 +145,6 @@ class Steps(Axis):
     def labels(self) -> list[str]:
         return ["path", *(f"step {number}" for number in range(len(self.viewpoints)))]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"viewpoints": list(self.viewpoints)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(data["viewpoints"])
-
 
 @dataclass(frozen=True)
 class Frames(Axis):
@@ -174,13 +161,6 @@ class Frames(Axis):
     def labels(self) -> list[str]:
         return [f"{number * self.seconds:.2f} s" for number in range(self.count)]
 
-    def to_json(self) -> dict[str, Any]:
-        return {"count": self.count, "seconds": self.seconds}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(data["count"], data["seconds"])
-
 
 @dataclass(frozen=True)
 class Residues(Axis):
@@ -195,13 +175,6 @@ class Residues(Axis):
 
     def labels(self) -> list[str]:
         return [f"{letter}{number}" for number, letter in enumerate(self.sequence, 1)]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"sequence": self.sequence}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(data["sequence"])
 
 
 @dataclass(frozen=True)
@@ -218,13 +191,6 @@ class Agents(Axis):
 
     def labels(self) -> list[str]:
         return [f"{name} at {step:+d}" if step else f"{name} now" for name in self.names for step in self.steps]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"names": list(self.names), "steps": list(self.steps)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(data["names"], data["steps"])
 
 
 AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (Tokens, Grid, Boxes, Steps, Frames, Residues, Agents)}

@@ -15,10 +15,9 @@ from PIL import Image
 
 from regard.data.images.reading import Pixels, png
 from regard.errors import UsageError
-from regard.look.logit_lens import LogitLens
 from regard.look.neurons import LayerNeurons, OwnNeurons
 from regard.look.panels import Axis, Grid, Panel, Tokens, axis_from_json, axis_to_json
-from regard.look.predictions import TokenPrediction, TokenProbability
+from regard.look.predictions import LogitLens, TokenPrediction, TokenProbability
 
 VERSION = 2  # of the JSON form; files of version 1 have no "version"
 EARLIER_PREDICTIONS = "foretold"  # the key of predictions in files of version 1 and early ones of version 2
@@ -58,15 +57,14 @@ class AttentionReport:
     def source(self) -> list[str]:
         """The text that was read: the aligned words, or the keys of the first panel."""
         panel = self._main_panel()
-        return list(panel.keys.texts) if panel and isinstance(panel.keys, Tokens) else []
+        return panel.keys.labels() if panel and isinstance(panel.keys, Tokens) else []
 
     @property
     def target(self) -> list[str]:
         """The text that was generated from it; empty unless the model has cross-attention."""
         panel = self._main_panel()
-        return (
-            list(panel.queries.texts) if panel and panel.kind == "cross" and isinstance(panel.queries, Tokens) else []
-        )
+        is_text = panel is not None and panel.kind == "cross" and isinstance(panel.queries, Tokens)
+        return panel.queries.labels() if panel and is_text else []
 
     def _main_panel(self) -> Panel | None:
         crossing = (panel for panel in self.panels if panel.kind == "cross")

@@ -147,11 +147,6 @@ def _cells(row: np.ndarray, cell: int, coloured: bool) -> Text:
             block = next((shade for least, shade in SHADES if weight >= least), None)
             text.append((block or "·") * (cell - 1) + " ", BLUE if block else FAINT)
         else:
-            text.append(f"{_digit(float(weight)):<{cell}}")
+            tenths = min(9, int(float(weight) * 10 + 0.5))  # rounded; a dot for less than 0.05
+            text.append(f"{tenths or '.':<{cell}}")
     return text
-
-
-def _digit(weight: float) -> str:
-    """Tenths, rounded; a dot for less than 0.05."""
-    tenths = min(9, int(weight * 10 + 0.5))
-    return str(tenths) if tenths else "."

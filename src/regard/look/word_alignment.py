@@ -58,17 +58,13 @@ def word_weights(
     rows, columns = _membership(target_words_of), _membership(source_words_of)
     pieces = np.maximum(rows.sum(axis=0), 1)  # a word without pieces gets a row of zeros
     merged = (rows / pieces).T @ weights.astype(np.float64) @ columns
-    return _rows_to_one(merged) if renormalise else merged
+    totals = merged.sum(axis=1, keepdims=True)
+    return np.divide(merged, totals, out=np.zeros_like(merged), where=totals > 0) if renormalise else merged
 
 
 def _membership(words_of: Sequence[int]) -> Float[np.ndarray, "tokens words"]:
     words = np.arange(max(words_of, default=-1) + 1)
     return (np.asarray(words_of, dtype=int)[:, None] == words).astype(np.float64)
-
-
-def _rows_to_one(weights: Weights) -> Weights:
-    totals = weights.sum(axis=1, keepdims=True)
-    return np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
 
 
 def share_columns(weights: Weights) -> Weights:

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 import typer
 
 from regard.errors import DataError
-from regard.verbs.files import GivenFiles, Images, SkipBad, tell_skipped
+from regard.verbs.inputs import GivenFiles, Images, SkipBad, Unknown, given_texts, tell_skipped
 from regard.verbs.options import (
     AllowPickle,
     AsJson,
@@ -31,7 +31,6 @@ from regard.verbs.options import (
     refuse_model,
     refuse_several,
 )
-from regard.verbs.texts import Unknown, given_texts
 
 if TYPE_CHECKING:
     from regard.families.loading import Pipeline

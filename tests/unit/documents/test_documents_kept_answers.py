@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from regard.data.formats.pairs import read_pairs
-from regard.documents.kept_answers import RECENT, KeptAnswers
-from regard.documents.memory import TranslationMemory
+from regard.documents.memory import RECENT, KeptAnswers, TranslationMemory
 from regard.errors import DataError
 
 PAIR = ("en", "es")
@@ -62,7 +61,7 @@ def test_threads_write_whole_lines(tmp_path: Path) -> None:
 def test_after_kill_nine_only_the_last_line_may_be_lost(tmp_path: Path) -> None:
     file = tmp_path / "kept.jsonl"
     code = (
-        "import sys; from pathlib import Path; from regard.documents.kept_answers import KeptAnswers\n"
+        "import sys; from pathlib import Path; from regard.documents.memory import KeptAnswers\n"
         "kept, n = KeptAnswers(Path(sys.argv[1])), 0\n"
         "while True:\n    n += 1; kept.keep(('en', 'es'), [(f'text {n}', f'texto {n}')]); print(n, flush=True)"
     )

@@ -8,8 +8,7 @@ import pytest
 
 from regard.families import catalog
 from regard.families.contract import Family
-from regard.look.bundle import bundle
-from regard.look.page import read_module, render_page, view_module
+from regard.look.page import bundle, read_module, render_page, view_module
 from regard.look.panels import AXES
 from regard.look.report import AttentionReport
 

@@ -15,7 +15,7 @@ import regard
 from regard.errors import UsageError
 from regard.families.captions.view import draw_strip
 from regard.families.images.view import inspect_image
-from regard.look.box_figures import brightness
+from regard.look.image_figures import brightness
 from regard.look.page import quantise, render_page
 from regard.look.panels import Boxes, Grid, Panel, Tokens
 from regard.look.report import AttentionReport, to_json

@@ -13,8 +13,8 @@ from regard.errors import DataError, UsageError
 from regard.families.translation.seq2seq import PRESETS, Seq2Seq, Seq2SeqConfig
 from regard.families.translation.translator import Translator
 from regard.families.translation.view import inspect_translation
+from regard.look.inspection import inspect_text
 from regard.look.report import from_json, to_json
-from regard.look.text import inspect_text
 
 SENTENCE = "we are eating bread"
 

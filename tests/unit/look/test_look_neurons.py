@@ -20,10 +20,9 @@ from regard.families.folding.data import pad_inputs
 from regard.families.navigation.synthetic import built_in_house
 from regard.families.proteins.data import InteractionSettings, ProteinPairs
 from regard.families.proteins.pipeline import InteractionPredictor
-from regard.look.inspection import GivenInput, inspect_input
+from regard.look.inspection import GivenInput, inspect_input, inspect_text
 from regard.look.page import MAX_NEURONS, page_neurons, render_page
 from regard.look.report import from_json, to_json
-from regard.look.text import inspect_text
 from tiny_speech import tiny_recognizer
 
 

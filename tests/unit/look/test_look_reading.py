@@ -8,8 +8,8 @@ from regard.attention import ScoredAttention, record
 from regard.errors import UsageError
 from regard.families.language.gpt import LLAMA, Gpt, GptConfig
 from regard.families.language.t5 import T5, T5Config
-from regard.look.logit_lens import logit_lens
 from regard.look.neurons import neurons
+from regard.look.predictions import logit_lens
 from unit.test_checkpoints import given_to, tiny
 
 TOKENS = torch.tensor([[7, 3, 9, 22, 41, 5]])

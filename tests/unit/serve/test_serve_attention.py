@@ -14,9 +14,9 @@ import pytest
 
 import regard
 from regard.families.language.language_models import LanguageModel
+from regard.look.inspection import inspect_text
 from regard.look.interventions import without_heads
 from regard.look.page import quantise
-from regard.look.text import inspect_text
 from regard.serve.models.attention_cache import AttentionCache, Question
 
 PROMPT = "the fox saw"

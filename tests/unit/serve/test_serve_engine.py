@@ -9,7 +9,7 @@ import pytest
 
 from regard.errors import ConfigError, DataError, UsageError
 from regard.search.settings import SearchSettings
-from regard.serve.http.errors import BusyError, NotFoundError
+from regard.serve.http.responses import BusyError, NotFoundError
 from regard.serve.models.batching import AskedSettings, Engine
 from regard.serve.models.registry import ModelLoadError, ModelRegistry
 

@@ -18,7 +18,7 @@ from forked import fork_jobs
 from regard.checkpoints import load_model, verify
 from regard.data.synthetic.phrasebook import phrases
 from regard.errors import CheckpointError, DataError, RegardError, UsageError
-from regard.serve.http.errors import ConflictError, NotFoundError, TooLargeError
+from regard.serve.http.responses import ConflictError, NotFoundError, TooLargeError
 from regard.serve.jobs.recipes import offers, settings_for
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.runs import Job, JobRecord, read_job, stream_zip

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from regard.errors import ConfigError
 from regard.serve.app import create_app
-from regard.serve.http.access import TrustedProxies
+from regard.serve.http.guard import TrustedProxies
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings

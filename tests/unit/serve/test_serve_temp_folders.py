@@ -70,9 +70,7 @@ def test_the_next_server_removes_what_a_killed_one_left_and_nothing_else(tempora
 
 def test_a_server_that_ends_takes_its_uploads_along(temporary: Path) -> None:
     temp_folder = ServerTempFolder()
-    with temp_folder.for_request() as folder:
-        (Path(folder) / "half").write_text("x")
-    assert not Path(folder).exists()
+    (temp_folder.folder / "half").write_text("x")
     temp_folder.close()
     temp_folder.close()
     assert list(temporary.iterdir()) == []

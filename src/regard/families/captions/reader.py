@@ -12,8 +12,7 @@ from torch import Tensor
 
 from regard.families.captions.data import decoder_rows, open_examples
 from regard.families.captions.pipeline import ImageCaptioner
-from regard.look.image_reader import PixelReader
-from regard.look.reader import Example, Source, Units, fed_tokens, goes_by_steps, side_of, step_logits
+from regard.look.reader import Example, PixelReader, Source, Units, fed_tokens, goes_by_steps, side_of, step_logits
 from regard.training.losses import cross_entropy
 
 

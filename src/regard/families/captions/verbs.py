@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.verbs.files import title
+from regard.verbs.inputs import title
 from regard.verbs.options import Beam, settings_given
 from regard.verbs.verb import ImageVerb
 

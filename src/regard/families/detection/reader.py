@@ -17,8 +17,7 @@ from regard.families.detection.data import DetectionInputs, FittedImage, by_canv
 from regard.families.detection.pipeline import ObjectDetector
 from regard.families.detection.task import detection_loss
 from regard.families.images.pipeline import open_image
-from regard.look.image_reader import PixelReader
-from regard.look.reader import Example, Source
+from regard.look.reader import Example, PixelReader, Source
 
 SEED = 0  # of the boxes that the losses draw
 SURE, SHOWN = 0.5, 4  # the score of an object that is shown, and how many are

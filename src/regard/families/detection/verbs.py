@@ -13,7 +13,7 @@ import typer
 
 from regard.data.files import write_whole
 from regard.errors import UsageError
-from regard.verbs.files import free_name, title
+from regard.verbs.inputs import free_name, title
 from regard.verbs.verb import ImageVerb
 
 if TYPE_CHECKING:

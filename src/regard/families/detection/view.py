@@ -21,9 +21,8 @@ from regard.families.detection.pipeline import Detected, DetectedObject, ObjectD
 from regard.families.detection.task import RECALLS, AveragePrecision
 from regard.families.images.pipeline import DETAIL, ImageSource, open_image
 from regard.families.images.view import inspect_image
-from regard.look.box_figures import draw_regions
 from regard.look.figures import COLOURS, INK, draw, save_figure
-from regard.look.image_figures import show_image
+from regard.look.image_figures import draw_regions, show_image
 from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Boxes, Point
 from regard.look.report import DATA_URL, AttentionReport

@@ -69,6 +69,7 @@ async function list() {
   view.dataset.state = "busy";
   try {
     const found = await get(`/api/features?${query()}`);
+    if (id !== chosen()) return; // another dictionary was chosen meanwhile
     known = { ...found, id };
     byId("features-facts").textContent = `${plural(found.features.length, "feature")} of ${found.place} of ${found.model}, found among ${plural(found.vectors, "position")}`;
     byId("features-text-field").hidden = byId("features-go").hidden = !found.reads_text;
@@ -76,6 +77,7 @@ async function list() {
     await browser.show(found.features, values.model === id ? Number(values.feature) : undefined);
     view.dataset.state = "done";
   } catch (error) {
+    if (id !== chosen()) return;
     view.dataset.state = "error";
     tell(error);
   }

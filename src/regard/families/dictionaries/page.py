@@ -8,8 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from regard.families.dictionaries.pipeline import Context, Feature, FeatureDictionary
-from regard.look.bundle import bundle
-from regard.look.page import fill_page, read_module, read_web
+from regard.look.page import bundle, fill_page, read_module, read_web
 
 WORDS = 4  # that stand for a feature without a name
 ANSWERS = {"whole": "as it is", "off": "off", "up": "turned up"}

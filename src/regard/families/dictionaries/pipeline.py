@@ -27,7 +27,7 @@ from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.families.dictionaries.model import SparseAutoencoder
 from regard.families.loading import load_pipeline
-from regard.look.logit_lens import Unembeds
+from regard.look.predictions import Unembeds
 from regard.look.reader import (
     BoxUnits,
     Example,

@@ -18,8 +18,7 @@ from regard.errors import DataError, UsageError
 from regard.families.images.data import LabelledImage, LabelledImages, examples_of, open_examples
 from regard.families.images.generation import PixelGenerator
 from regard.families.images.pipeline import ImageClassifier, ImageSegmenter, Segmented
-from regard.look.image_reader import PixelReader
-from regard.look.reader import SCENES, Example, Source, summed_loss
+from regard.look.reader import SCENES, Example, PixelReader, Source, summed_loss
 
 
 class ImageInputs(NamedTuple):

@@ -16,8 +16,8 @@ from regard.families.images.pipeline import (
     LayerAttention,
 )
 from regard.look.inspection import GivenInput, Inspected
-from regard.look.logit_lens import LogitLens, Unembeds, lens_of
 from regard.look.panels import Grid, Kind, Panel
+from regard.look.predictions import LogitLens, Unembeds, lens_of
 from regard.look.report import AttentionReport
 
 CLASSES = 5  # of every layer in the logit lens

@@ -14,8 +14,8 @@ import typer
 
 from regard.data.files import write_whole
 from regard.errors import DataError, UsageError
+from regard.verbs.inputs import given_texts
 from regard.verbs.options import Truncate, existing, refuse_both
-from regard.verbs.texts import given_texts
 from regard.verbs.verb import TextVerb
 
 if TYPE_CHECKING:

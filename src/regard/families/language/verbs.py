@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.errors import DataError, UsageError
-from regard.verbs.files import GivenFiles
+from regard.verbs.inputs import GivenFiles
 from regard.verbs.options import Truncate, input_of, refuse_given
 from regard.verbs.verb import AttentionVerb, TextVerb
 

@@ -9,9 +9,8 @@ from regard.errors import UsageError
 from regard.families.language.encoder import TextEncoder
 from regard.families.language.generator import Completion, TextGenerator
 from regard.families.language.language_models import TextToText
-from regard.look.inspection import Recorded
+from regard.look.inspection import Recorded, TextInspection, refuse_options
 from regard.look.predictions import TOP, TokenPrediction
-from regard.look.text import TextInspection, refuse_options
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")  # the settings that shape the distribution tokens are drawn from
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.errors import UsageError
+from regard.verbs.inputs import given_texts
 from regard.verbs.options import finite, refuse_several
-from regard.verbs.texts import given_texts
 from regard.verbs.verb import AttentionVerb
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.errors import DataError, UsageError
-from regard.verbs.texts import given_texts
+from regard.verbs.inputs import given_texts
 from regard.verbs.verb import LineVerb
 
 if TYPE_CHECKING:

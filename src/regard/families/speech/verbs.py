@@ -13,7 +13,7 @@ import typer
 
 from regard.data.files import write_whole
 from regard.errors import UsageError
-from regard.verbs.files import free_name
+from regard.verbs.inputs import free_name
 from regard.verbs.options import Beam
 from regard.verbs.verb import FileVerb
 

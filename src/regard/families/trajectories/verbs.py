@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.data.files import write_whole
-from regard.verbs.files import GivenFiles
+from regard.verbs.inputs import GivenFiles
 from regard.verbs.options import finite
 from regard.verbs.verb import AttentionVerb
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.verbs.texts import Unknown
+from regard.verbs.inputs import Unknown
 
 if TYPE_CHECKING:
     from regard.documents.markup import Translated

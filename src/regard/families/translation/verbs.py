@@ -17,8 +17,8 @@ import typer
 
 from regard.errors import DataError, UsageError
 from regard.families.translation.document_verb import Foreign, translate_file, unknown_to
+from regard.verbs.inputs import Unknown
 from regard.verbs.options import Beam, Models, Precision, To, existing, options_given, refuse_both, settings_given
-from regard.verbs.texts import Unknown
 from regard.verbs.verb import TextVerb, load_able
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Any
 from regard.errors import UsageError
 from regard.families.translation.translation import Translation
 from regard.families.translation.translator import Translator
-from regard.look.inspection import WORDS, Recorded
-from regard.look.text import TextInspection, refuse_options
+from regard.look.inspection import WORDS, Recorded, TextInspection, refuse_options
 
 
 class TranslationInspection(TextInspection):

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from regard.errors import DataError, UsageError
-from regard.verbs.files import STDIN, GivenFiles, SkipBad, files_in, tell_skipped
+from regard.verbs.inputs import STDIN, GivenFiles, SkipBad, files_in, given_texts, tell_skipped
 from regard.verbs.options import refuse_given
-from regard.verbs.texts import given_texts
 from regard.verbs.verb import AttentionVerb
 
 TOP = 10

@@ -8,6 +8,8 @@ const MEAN = -1; // in place of a head
 
 /** An element below a view that shows the neurons of what the view points at; `fetch(detail)` gives them, or null. */
 export class NeuronCard {
+  #asked = 0;
+
   constructor(view, { className = "stage" } = {}) {
     this.place = make("div", { className: "neurons", role: "group", "aria-label": "Score by dimension" });
     this.card = make("section", { className: `${className} neuron-card`, hidden: true }, make("h2", { textContent: "The score, dimension by dimension" }), this.place);
@@ -17,15 +19,16 @@ export class NeuronCard {
 
   /** Another report is shown. */
   show(report, fetch) {
-    Object.assign(this, { report, fetch, asked: 0 });
+    Object.assign(this, { report, fetch });
+    this.#asked++;
     this.card.hidden = true;
   }
 
   async #point({ panel: number, head, query, key }) {
-    const panel = this.report?.panels[number], chosen = panel?.heads === 1 ? 0 : head, asked = ++this.asked;
+    const panel = this.report?.panels[number], chosen = panel?.heads === 1 ? 0 : head, asked = ++this.#asked;
     if (!panel || chosen === MEAN || query === null || key === null) { this.card.hidden = true; return; }
     const found = await this.fetch({ panel: number, head: chosen, query, key });
-    if (asked !== this.asked) return; // something else was pointed at in the meantime
+    if (asked !== this.#asked) return; // something else was pointed at in the meantime
     this.card.hidden = !found;
     if (!found) return;
     const [queries, keys] = panel.axes.map((axis) => this.report.axes[axis]);

@@ -1,4 +1,6 @@
-"""Error responses in the format of each API, server-sent events, and work that ends when its client disconnects."""
+"""Errors with their HTTP status, their responses in the format of each API, server-sent events, and work that ends when
+its client disconnects.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI
@@ -17,7 +20,59 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.data.tokenizers.base import well_formed
 from regard.errors import DataError, RegardError, UsageError
-from regard.serve.http.errors import BusyError, HTTPError
+
+
+class HTTPError(RegardError):
+    """An error that is sent to the client with its status and message."""
+
+    status: int = HTTPStatus.BAD_REQUEST
+
+
+class UnauthorizedError(HTTPError):
+    """The API key is missing or wrong."""
+
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class ForbiddenError(HTTPError):
+    """This request is not allowed, whoever sends it."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class NotFoundError(HTTPError):
+    """Nothing has the requested name."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class ConflictError(HTTPError):
+    """The request does not fit the current state, such as starting a job while another runs."""
+
+    status = HTTPStatus.CONFLICT
+
+
+class TooLargeError(HTTPError):
+    """The request is larger than the server's limit."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class StorageFullError(HTTPError):
+    """The data cannot be stored."""
+
+    status = HTTPStatus.INSUFFICIENT_STORAGE
+
+
+class BusyError(HTTPError):
+    """The server is overloaded or shutting down; the client may retry after `retry_after` seconds."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
 
 T = TypeVar("T")
 OPENAI = "/v1"
@@ -69,18 +124,16 @@ def _status(error: Exception) -> int:
 def _message(error: Exception, status: int) -> str:
     match error:
         case RequestValidationError():
-            return "; ".join(_validation_message(each) for each in error.errors()[:3])
+            places = [
+                (".".join(str(part) for part in each["loc"] if part != "body"), each["msg"]) for each in error.errors()
+            ]
+            return "; ".join(f"{place}: {message}" if place else str(message) for place, message in places[:3])
         case HTTPException():
             return str(error.detail)
         case RegardError() if status != 500 or isinstance(error, HTTPError):
             return str(error)
         case _:
             return "internal server error; see the server's log"
-
-
-def _validation_message(error: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"] if part != "body")
-    return f"{where}: {error['msg']}" if where else str(error["msg"])
 
 
 def handle_errors(app: FastAPI) -> None:

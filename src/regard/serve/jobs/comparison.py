@@ -75,8 +75,9 @@ def _compare(run: Path, corrections: Path) -> RunComparison:
         for pair in _corrections(corrections, source, to)
     ]
     sets: dict[Kind, list[Pair]] = {"held_out": held_out, "corrections": corrected}
+    some = {kind: random.Random(1).sample(pairs, MOST) if len(pairs) > MOST else pairs for kind, pairs in sets.items()}
     return RunComparison(
-        sets=[_compared(kind, compare_versions(old, new, _some(pairs), SHOWN)) for kind, pairs in sets.items() if pairs]
+        sets=[_compared(kind, compare_versions(old, new, pairs, SHOWN)) for kind, pairs in some.items() if pairs]
     )
 
 
@@ -86,10 +87,6 @@ def _corrections(file: Path, source: str, target: str) -> list[Pair]:
         return [Pair(pair.source, pair.target, to=target) for pair in read_pairs(file, source, target)]
     except DataError:
         return []
-
-
-def _some(pairs: list[Pair]) -> list[Pair]:
-    return pairs if len(pairs) <= MOST else random.Random(1).sample(pairs, MOST)
 
 
 def _compared(kind: Kind, found: Comparison) -> ComparedPairs:

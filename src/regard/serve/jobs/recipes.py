@@ -22,7 +22,7 @@ from regard.errors import DataError, UsageError
 from regard.families.catalog import MODELS
 from regard.families.translation.recipe import TranslationTrainingSection
 from regard.plan.plan import count_parameters
-from regard.serve.http.errors import StorageFullError, TooLargeError
+from regard.serve.http.responses import StorageFullError, TooLargeError
 from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text, shipped_values
 from regard.training.recipe.sections import ModelSection
 

@@ -22,7 +22,7 @@ from typing import Any
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
 from regard.families.translation.demo import RECIPE as DEMO_RECIPE
-from regard.serve.http.errors import ConflictError, NotFoundError
+from regard.serve.http.responses import ConflictError, NotFoundError
 from regard.serve.jobs.comparison import SUGGESTIONS, RunComparison, compare_run
 from regard.serve.jobs.recipes import (
     ADAPT,
@@ -34,7 +34,7 @@ from regard.serve.jobs.recipes import (
     save_pairs,
     settings_for,
 )
-from regard.serve.jobs.runs import DEMO, LOG, Job, JobRecord, Run, RunFolders, read_job
+from regard.serve.jobs.runs import DEMO, LOG, Job, JobRecord, Run, RunFolders, RunState, read_job
 from regard.serve.jobs.temp_folders import removed_if_killed
 from regard.training.recipe.load import load_recipe
 
@@ -88,7 +88,9 @@ class TrainingJobs:
     def _run(self, record: JobRecord) -> Run:
         active = self._is_running(record)
         job = read_job(record, self.run_folders.folder(record.name), active=active)
-        return job.summary_entry(usable=not active and self.run_folders.has_model(record))
+        bleu = max((each.bleu for each in job.valid if each.bleu is not None), default=None)
+        usable = not active and self.run_folders.has_model(record)
+        return Run(**job.model_dump(include={*RunState.model_fields}), bleu=bleu, usable=usable)
 
     # Commands
 

@@ -19,7 +19,7 @@ from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.config import Config
 from regard.errors import UsageError
 from regard.families.translation.demo import demo_folder
-from regard.serve.http.errors import ConflictError, NotFoundError, StorageFullError
+from regard.serve.http.responses import ConflictError, NotFoundError, StorageFullError
 from regard.serve.jobs.recipes import without_paths
 from regard.serve.jobs.temp_folders import remove_abandoned
 from regard.training.metrics_log import METRICS, read_metrics
@@ -95,11 +95,6 @@ class Job(RunState):
     base: str  # the model that it improves
     replaces: bool  # whether its model is used in place of that one
 
-    def summary_entry(self, *, usable: bool) -> Run:
-        """The job as an entry of the list of runs."""
-        bleu = max((each.bleu for each in self.valid if each.bleu is not None), default=None)
-        return Run(**self.model_dump(include={*RunState.model_fields}), bleu=bleu, usable=usable)
-
 
 class Run(RunState):
     """A training run in the list of all runs."""
@@ -116,23 +111,18 @@ def read_job(record: JobRecord, folder: Path, *, active: bool) -> Job:
     summary = next((line for line in log if SUMMARY in line), "")
     state = _state(record, active=active, begun=bool(summary))
     step, seconds = (train[-1]["step"], train[-1]["seconds"]) if train else (0, 0.0)
-    validations = [_validation(row) for row in valid]
+    metrics = ("loss", "bleu", "chrf", "exact")
     return Job(
-        name=record.name,
-        recipe=record.recipe,
+        **record.model_dump(include={"name", "recipe", "steps", "model", "base", "replaces"}),
         state=state,
         step=step,
-        steps=record.steps,
         seconds=seconds,
         seconds_left=_seconds_left(record, step, seconds) if state == "running" else None,
         message=_message(record, state, step, rows, without_paths(log[-1], folder) if log else ""),
         loss=_curve(train),
-        valid=validations,
+        valid=[Validation(step=row["step"], **{name: _finite(row.get(name)) for name in metrics}) for row in valid],
         samples=[SampleTranslation(step=row["step"], **pair) for row in samples[-1:] for pair in row["pairs"]],
         summary=summary,
-        model=record.model,
-        base=record.base,
-        replaces=record.replaces,
     )
 
 
@@ -183,10 +173,6 @@ def _reached(rows: Sequence[Row]) -> str:
         )
     best = max((row["bleu"] for row in rows if row["kind"] == "valid" and _finite(row.get("bleu"))), default=None)
     return "" if best is None else f": BLEU {best:.1f} on sentences it had not seen"
-
-
-def _validation(row: Row) -> Validation:
-    return Validation(step=row["step"], **{name: _finite(row.get(name)) for name in ("loss", "bleu", "chrf", "exact")})
 
 
 def _curve(train: Sequence[Row]) -> list[tuple[int, float]]:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from regard.documents.markup import Translate
 from regard.documents.translate import SUFFIXES, translate_document
 from regard.errors import DataError, UsageError
-from regard.serve.http.errors import NotFoundError
+from regard.serve.http.responses import NotFoundError
 
 PREFIX = "regard-spool-"
 LOCK_FILE = ".in-use"  # locked while its process lives; the system releases the lock however the process ends
@@ -31,14 +31,7 @@ class ServerTempFolder:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._remove = weakref.finalize(self, _remove, self.folder, _lock(self.folder))
-
-    def close(self) -> None:
-        self._remove()
-
-    def for_request(self) -> tempfile.TemporaryDirectory[str]:
-        """A subfolder for the duration of a request."""
-        return tempfile.TemporaryDirectory(dir=self.folder)
+        self.close = weakref.finalize(self, _remove, self.folder, _lock(self.folder))
 
 
 @contextmanager

@@ -153,7 +153,7 @@ async function showLens() {
     showLogitLens(place, found);
     place.shows = of;
   } catch (error) {
-    place.textContent = wordsOf(error);
+    if (of === asked) place.textContent = wordsOf(error);
   }
 }
 

@@ -10,7 +10,15 @@ const TOP = 12;
 const AT_ONCE = 1000; // places asked for at a time
 
 export class Predictions {
-  #reshape = debounce(120, () => this.#fetch(this.view.place, this.view.place + 1).then((found) => this.view.replace(found)).catch((error) => this.#say(error)));
+  #reshape = debounce(120, async () => {
+    this.reshaping?.abort();
+    const { signal } = (this.reshaping = new AbortController());
+    try {
+      this.view.replace(await this.#fetch(this.view.place, this.view.place + 1, signal));
+    } catch (error) {
+      this.#say(error);
+    }
+  });
 
   /** `sampling()` gives temperature and top_p as they are set now; `onPlace(place)` is told which place is shown. */
   constructor(sampling, onPlace) {

@@ -5,6 +5,7 @@ import { fillSelect } from "./dom.js";
 import { languageName, modelLabel } from "./format.js";
 
 const watchers = [];
+let asked = 0; // an older list must not take the place of a newer one
 export const modelList = { models: [], first: null, limits: { characters: Infinity, bytes: Infinity }, documents: [], training: true, get translators() { return this.models.filter((model) => model.ability === "translate"); } };
 
 export const watchModels = (action) => watchers.push(action);
@@ -12,7 +13,8 @@ export const modelCalled = (id) => modelList.models.find((model) => model.id ===
 
 /** Ask the server again, and tell everyone who shows models. */
 export async function loadModels() {
-  const answer = await get("/api/models");
+  const number = ++asked, answer = await get("/api/models");
+  if (number !== asked) return;
   Object.assign(modelList, { models: answer.models, first: answer.default, limits: answer.limits, documents: answer.documents, training: answer.training });
   watchers.forEach((action) => action());
 }

@@ -8,6 +8,7 @@ import { modelList } from "./model_list.js";
 
 const STATES = { preparing: "preparing", running: "training", stopped: "stopped", failed: "failed", finished: "finished" };
 let useModel, changed;
+let asked = 0; // an older list of the runs must not take the place of a newer one
 
 /** `use(id)` translates with a model; `onChange()` is called when runs were deleted or have other names. */
 export function startRuns(use, onChange) {
@@ -15,11 +16,14 @@ export function startRuns(use, onChange) {
 }
 
 export async function listRuns() {
+  const number = ++asked;
   try {
-    show((await get("/api/train/runs")).runs);
+    const { runs } = await get("/api/train/runs");
+    if (number !== asked) return;
+    show(runs);
     say(byId("runs-error"), "");
   } catch (error) {
-    say(byId("runs-error"), wordsOf(error));
+    if (number === asked) say(byId("runs-error"), wordsOf(error));
   }
 }
 
@@ -70,7 +74,9 @@ async function rename(run, place) {
 async function forget(run, place) {
   const words = "Its data, checkpoints and model are removed from this machine. This cannot be undone.";
   if (!await ask({ title: `Delete ${run.name}?`, words, yes: "Delete it" })) return;
-  show((await remove(place)).runs);
+  const { runs } = await remove(place);
+  asked++;
+  show(runs);
   await changed();
 }
 

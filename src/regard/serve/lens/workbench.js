@@ -10,7 +10,7 @@ const ABOUT = [
 ];
 const GIVEN = { inputs: "X", queries: "q", query_weights: "W_Q", key_weights: "W_K", value_weights: "W_V", output_weights: "W_O" };
 const WEIGHTS = "Attention weights"; // the only matrices between 0 and 1, which have a colour
-let layer = null, asking = null;
+let layer = null, asking = null; // asking: the one request whose answer is still wanted
 
 export function startWorkbench() {
   byId("workbench-steps").append(...ABOUT.map((title, index) => {
@@ -24,21 +24,36 @@ export function startWorkbench() {
   byId("workbench-heads").addEventListener("change", ({ target }) => { layer.heads = Math.max(1, Math.round(Number(target.value)) || 1); show(); });
 }
 
+/** The tab is opened: show a step, unless one is shown or was chosen already. */
 export function refreshWorkbench() {
-  if (!layer) useStep(7);
+  if (!layer && !asking) useStep(7);
 }
 
 const width = () => layer.inputs[0].length;
 
+/** The signal of a request that takes the place of the one before, whose answer must not be shown after its own. */
+function askAnew() {
+  asking?.abort();
+  return (asking = new AbortController()).signal;
+}
+
 async function useStep(step) {
+  const settings = byId("workbench-settings");
+  settings.disabled = true; // a step is on its way, with its own
+  recompute.cancel();
   try {
-    layer = await get(`/api/workbench/examples/${step}`);
+    layer = await get(`/api/workbench/examples/${step}`, askAnew());
   } catch (error) {
-    return say(byId("workbench-error"), wordsOf(error));
+    if (isAbort(error)) return;
+    asking = null;
+    settings.disabled = !layer;
+    say(byId("workbench-error"), wordsOf(error));
+    return;
   }
+  settings.disabled = false;
   for (const button of byId("workbench-steps").children) button.setAttribute("aria-pressed", Number(button.dataset.step) === step);
   byId("workbench-about").textContent = `Step ${step}: ${ABOUT[step - 1]}`;
-  return show();
+  show();
 }
 
 /** A switch changes one thing of the layer and leaves its numbers alone. */
@@ -88,12 +103,10 @@ function given(name, title) {
 const recompute = debounce(150, compute);
 
 async function compute() {
-  const view = byId("workbench-view");
-  asking?.abort();
-  asking = new AbortController();
+  const view = byId("workbench-view"), signal = askAnew();
   view.dataset.state = "busy";
   try {
-    const { steps, fused_difference: fused, order_difference: order } = await post("/api/workbench", layer, asking.signal);
+    const { steps, fused_difference: fused, order_difference: order } = await post("/api/workbench", layer, signal);
     view.replaceChildren(...steps.map(({ name, formula, matrices }) => figure(name, formula, ...matrices.map((matrix, head) => computed(matrix, head, name === WEIGHTS)))));
     view.dataset.state = "done";
     byId("workbench-notes").textContent = notes(fused, order);

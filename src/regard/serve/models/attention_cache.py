@@ -18,13 +18,12 @@ import numpy as np
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.errors import UsageError
 from regard.families.language.view import inspect_completion
-from regard.look.inspection import WORDS, Layer
+from regard.look.inspection import WORDS, Layer, TextInspection, inspect_text
 from regard.look.interventions import models_of, without_heads
-from regard.look.logit_lens import Unembeds
 from regard.look.neurons import Neurons, neurons
 from regard.look.page import page_data, quantise, view_module
+from regard.look.predictions import Unembeds
 from regard.look.report import AttentionReport, prediction_to_json
-from regard.look.text import TextInspection, inspect_text
 
 T = TypeVar("T")
 ALIGNMENT = "alignment"

@@ -17,7 +17,7 @@ from regard.config import Config
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.translation import Translation
 from regard.search.settings import SearchSettings
-from regard.serve.http.errors import BusyError
+from regard.serve.http.responses import BusyError
 from regard.serve.models.registry import ModelRegistry
 
 
@@ -192,7 +192,10 @@ class Engine:
         while (entry := self._next()) is not None:
             began, size = time.monotonic(), 1
             if isinstance(entry, FunctionCall):
-                self._call(entry)
+                try:
+                    entry.resolve(entry.work())
+                except BaseException as error:
+                    entry.resolve(None, error)
             elif isinstance(entry, SentencesToTranslate):
                 size = self._translate_batch(entry)
             self._seconds_per_entry += 0.1 * ((time.monotonic() - began) / size - self._seconds_per_entry)
@@ -207,12 +210,6 @@ class Engine:
                 if self._closing:
                     return None
                 self._changed.wait()
-
-    def _call(self, entry: FunctionCall) -> None:
-        try:
-            entry.resolve(entry.work())
-        except BaseException as error:
-            entry.resolve(None, error)
 
     def _translate_batch(self, first: SentencesToTranslate) -> int:
         """Translate one batch, filled round-robin from `first` and entries with its key; returns how many shared it."""

@@ -31,7 +31,7 @@ from regard.families.catalog import MODELS, PIPELINES
 from regard.families.contract import TRANSLATOR, PipelineEntry
 from regard.families.loading import find_pipeline
 from regard.runtime.linear import check_precision
-from regard.serve.http.errors import HTTPError, NotFoundError
+from regard.serve.http.responses import HTTPError, NotFoundError
 from regard.serve.settings import MIB
 
 if TYPE_CHECKING:

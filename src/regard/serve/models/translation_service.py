@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -15,19 +17,19 @@ from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
 from regard.documents.markup import Translate, Translated
+from regard.documents.memory import MOST_MATCHES, KeptAnswers, MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
-from regard.errors import UsageError
+from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
+from regard.families.translation.memory import said_again
 from regard.families.translation.quality import Assessment
 from regard.families.translation.translation import Partial, Translation, joined
 from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
-from regard.serve.http.errors import BusyError
-from regard.serve.http.responses import wait_for_result
+from regard.serve.http.responses import BusyError, wait_for_result
 from regard.serve.jobs.temp_folders import TextCollector
 from regard.serve.models.batching import AS_THE_MODEL, AskedSettings, Engine
 from regard.serve.models.registry import LanguageRoutes, ModelInfo, ModelRegistry, Route
-from regard.serve.models.server_memory import ServerMemory
 from regard.serve.settings import ServeSettings
 
 
@@ -223,9 +225,8 @@ class TranslationService:
         def find() -> list[list[UnknownWord]]:
             translator, found = self.registry.translator(info.id), list[list[UnknownWord]]()
             for page in pages:
-                collector = TextCollector()
-                translate_html([page], collector, info.source)
-                found.append(find_words(page, [each.word for each in translator.unknown_words(collector.text)]))
+                words = [each.word for each in translator.unknown_words(html_text(page, info.source))]
+                found.append(find_words(page, words))
             return found
 
         return await self.engine.run(find, accepted=True)
@@ -280,6 +281,13 @@ class EngineClient:
         return await self.engine.run(lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True)
 
 
+def html_text(page: str, language: str) -> str:
+    """The text of an HTML page that is translated from a language, without its markup."""
+    collector = TextCollector()
+    translate_html([page], collector, language)
+    return collector.text
+
+
 def _links(way: Sequence[Translation]) -> list[Link]:
     """The word links of a translation; of one through a pivot language, from words to words by the words between."""
     found: list[list[Link]] = []
@@ -295,3 +303,64 @@ def _check_terms(route: Route, glossary: Glossary) -> None:
             f"{route[0][0].source} to {route[-1][1]} goes through {route[0][1]}, and a glossary needs one model for "
             "both languages; leave it out"
         )
+
+
+class ServerMemory:
+    """Finds earlier translations, and keeps new ones if the server is told to remember."""
+
+    def __init__(self, registry: ModelRegistry, settings: ServeSettings) -> None:
+        self.registry, self.files = registry, settings.memories
+        self._memories: dict[tuple[str, str], TranslationMemory] = {}
+        self.kept = KeptAnswers(Path(settings.remember)) if settings.remember else None
+
+    def close(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
+
+    def find(self, source: str, target: str, text: str) -> list[MemoryMatch]:
+        """Similar segments of the server's translation memories in two languages, best first."""
+        key, files = (source, target), self.files
+        if files and key not in self._memories:
+            try:
+                self._memories[key] = TranslationMemory.read(files, source, target)
+            except DataError as error:  # such as a memory of other languages: the translation goes on without it
+                warnings.warn(f"no translation memory for {source} to {target}: {error}", stacklevel=2)
+                self._memories[key] = TranslationMemory([])
+        found = self._memories[key].find(text) if files else []
+        if self.kept is not None:
+            found += [each for each in self.kept.find(key, text) if each not in found]
+        return sorted(found, key=lambda each: -each.similarity)[:MOST_MATCHES]
+
+    def correct(self, source: str, target: str, text: str, said: str) -> None:
+        """Remember what a person wrote as the translation of a text, and of each of its sentences if they correspond.
+
+        The languages are the model's own codes, if a model has both.
+        """
+        if self.kept is None:
+            return
+        infos = [each.reading(source) for each in self.registry.translation_models() if each.reads(source)]
+        own = ((info.source, to) for info in infos if (to := info.target(target)))
+        source, target = languages = next(own, (source, target))
+        parts = split_text(text, source).sentences, split_text(said, target).sentences
+        pairs = list(zip(*parts, strict=True)) if len(parts[0]) == len(parts[1]) else []
+        self.kept.keep(languages, [(text, said), *pairs], corrected=True)
+
+    def applied(
+        self,
+        info: ModelInfo,
+        to: str,
+        answers: Sequence[Translation],
+        asked: AskedSettings = AS_THE_MODEL,
+        glossary: Glossary = NO_TERMS,
+    ) -> list[Translation]:
+        """Answers with what persons wrote instead of some of them; the others are remembered, if the server does so."""
+        if self.kept is None or glossary.terms or asked.sample:
+            return list(answers)
+        languages = info.source, to
+        written = [self.kept.correction(languages, each.source) for each in answers]
+        own = [each for each, said in zip(answers, written, strict=True) if said is None and each.finished]
+        self.kept.keep(languages, [(each.source, each.text) for each in own], model=info.id)
+        return [
+            each if said is None or each.translator is None else said_again(each.translator, each.source, said, to)
+            for each, said in zip(answers, written, strict=True)
+        ]

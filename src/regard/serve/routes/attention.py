@@ -29,8 +29,7 @@ from regard.look.interventions import models_of, without_heads
 from regard.look.predictions import TOP
 from regard.look.report import AttentionReport
 from regard.look.save import save
-from regard.serve.http.errors import NotFoundError
-from regard.serve.http.responses import StrictRequest, keyed_router, server_sent_events, stream_events
+from regard.serve.http.responses import NotFoundError, StrictRequest, keyed_router, server_sent_events, stream_events
 from regard.serve.models.attention_cache import (
     ALIGNMENT,
     AttentionCache,

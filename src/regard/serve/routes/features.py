@@ -13,8 +13,7 @@ from regard.families.contract import FEATURES
 from regard.families.dictionaries.page import about, described, images_of, list_features
 from regard.families.dictionaries.pipeline import FeatureDictionary
 from regard.look.reader import TokenUnits
-from regard.serve.http.errors import ForbiddenError
-from regard.serve.http.responses import StrictRequest, keyed_router
+from regard.serve.http.responses import ForbiddenError, StrictRequest, keyed_router
 from regard.serve.models.registry import ModelInfo, ModelLoadError
 from regard.serve.models.translation_service import TranslationService
 

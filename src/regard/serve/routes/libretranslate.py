@@ -14,14 +14,11 @@ from starlette.responses import FileResponse
 
 from regard.data.formats.languages import language_name, same_language, styled
 from regard.data.tokenizers.unknown_words import UnknownWord
-from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
 from regard.documents.translate import SUFFIXES
 from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.quality import Assessment
-from regard.serve.http.access import ApiKeys, bearer_key
-from regard.serve.http.errors import ForbiddenError
 from regard.serve.http.fields import (
     optional_flag,
     optional_glossary,
@@ -31,11 +28,12 @@ from regard.serve.http.fields import (
     required_text,
     required_texts,
 )
-from regard.serve.http.responses import ERRORS, wait_for_result
+from regard.serve.http.guard import ApiKeys, bearer_key
+from regard.serve.http.responses import ERRORS, ForbiddenError, wait_for_result
 from regard.serve.jobs.comparison import SUGGESTIONS
-from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder, TextCollector
+from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder
 from regard.serve.models.batching import AskedSettings
-from regard.serve.models.translation_service import TranslationService
+from regard.serve.models.translation_service import TranslationService, html_text
 
 AUTO = "auto"  # as source language: detect it
 MAX_SUGGESTIONS = 16 * 2**20  # bytes of their file
@@ -119,7 +117,12 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
     @router.api_route("/languages", methods=["GET"])
     @router.api_route("/languages", methods=["POST"], include_in_schema=False)  # libretranslatepy uses POST
     def languages() -> list[dict[str, Any]]:
-        return _languages(service)
+        # Every source language with its targets, also those through a pivot, then languages that are targets only
+        sources = dict.fromkeys(code for info in service.registry.translation_models() for code in info.sources)
+        targets = {source: service.languages.reachable_targets(source) for source in sources}
+        for target_only in [target for known in list(targets.values()) for target in known]:
+            targets.setdefault(target_only, [])
+        return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
 
     @router.post(
         "/translate_file",
@@ -132,12 +135,8 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
     )  # fmt: skip
     async def translate_file(request: Request) -> dict[str, Any]:
         given = await fields(request)
-        upload, source, target = (
-            required_file(given, "file"),
-            required_text(given, "source"),
-            required_text(given, "target"),
-        )
-        glossary = optional_glossary(given)
+        upload, source = required_file(given, "file"), required_text(given, "source")
+        target, glossary = required_text(given, "target"), optional_glossary(given)
         path, told = files.save(upload.name, upload.content), dict[str, Any]()
         if source == AUTO:
             found = await run_in_threadpool(detect_document, service, files, path, target)
@@ -226,14 +225,11 @@ async def _translate_all(
 
 def _detect(service: TranslationService, found: list[str], target: str, form: str) -> list[dict[str, Any]]:
     """The language of each text; of HTML, without its markup."""
-    plain = [_html_text(service, text, target) for text in found] if form == "html" else found
+    plain = found
+    if form == "html":
+        source = service.languages.source_languages(target)[0]
+        plain = [html_text(page, source) for page in found]
     return [_confidence(service.languages.detect_language(text, target)[0]) for text in plain]
-
-
-def _html_text(service: TranslationService, page: str, target: str) -> str:
-    collector = TextCollector()
-    translate_html([page], collector, service.languages.source_languages(target)[0])
-    return collector.text
 
 
 def detect_document(service: TranslationService, files: DocumentFiles, path: Path, target: str) -> Detected:
@@ -250,15 +246,6 @@ def detect_document(service: TranslationService, files: DocumentFiles, path: Pat
 
 def _confidence(found: Detected) -> dict[str, Any]:
     return {"confidence": round(found.confidence, 2), "language": found.language}
-
-
-def _languages(service: TranslationService) -> list[dict[str, Any]]:
-    """Every source language with its targets, also those through a pivot, then languages that are targets only."""
-    sources = dict.fromkeys(code for info in service.registry.translation_models() for code in info.sources)
-    targets = {source: service.languages.reachable_targets(source) for source in sources}
-    for target_only in [target for known in list(targets.values()) for target in known]:
-        targets.setdefault(target_only, [])
-    return [{"code": code, "name": language_name(code), "targets": known} for code, known in targets.items()]
 
 
 def _frontend(service: TranslationService, keys: ApiKeys) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from regard.errors import DataError, UsageError
 from regard.families.contract import TEXT
 from regard.families.loading import models_that
 from regard.families.speech.pipeline import DIGITS, TranscribeOptions, Transcriber, Transcript
-from regard.serve.http.errors import NotFoundError
-from regard.serve.http.responses import keyed_router, stream_events, wait_for_result, with_error_event
+from regard.serve.http.responses import NotFoundError, keyed_router, stream_events, wait_for_result, with_error_event
 from regard.serve.models.registry import ModelInfo, Route
 from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.openai_answers import (
@@ -56,22 +55,13 @@ def openai_router(service: TranslationService) -> APIRouter:
     async def answer(
         request: Request, route: Route, prompts: list[str], body: CompletionRequest
     ) -> dict[str, Any] | StreamingResponse:
-        info, _ = route[0]
-        translates = info.ability == "translate"
+        translates = route[0][0].ability == "translate"
         body.check(*UNSUPPORTED, *(UNSUPPORTED_BY_TRANSLATORS if translates else ()))
         if body.stream:
-            stream = (
-                stream_translation(service, route, prompts[0], body)
-                if translates
-                else stream_text(service, info, prompts[0], body)
-            )
-            return await stream_events(request, _ended(stream), seconds=seconds)
-        whole = (
-            complete_translation(service, route, prompts, body)
-            if translates
-            else complete_text(service, info, prompts, body)
-        )
-        return await wait_for_result(request, whole, seconds=seconds)
+            stream = stream_translation if translates else stream_text
+            return await stream_events(request, _ended(stream(service, route, prompts[0], body)), seconds=seconds)
+        complete = complete_translation if translates else complete_text
+        return await wait_for_result(request, complete(service, route, prompts, body), seconds=seconds)
 
     @router.post("/completions", response_model=None, responses=STREAM)
     async def completions(request: Request, body: CompletionRequest) -> dict[str, Any] | StreamingResponse:
@@ -108,9 +98,12 @@ def openai_router(service: TranslationService) -> APIRouter:
         granularities: Annotated[list[Literal["word", "segment"]] | None, Form(alias=GRANULARITIES)] = None,
     ) -> Response:
         """What is said in an audio file (WAV, FLAC, OGG or MP3)."""
-        _refuse_unknown({*(await request.form())})
+        if unknown := sorted({*(await request.form())} - FIELDS):
+            raise UsageError(f"{', '.join(unknown)} is not supported here; known are {', '.join(sorted(FIELDS))}")
         info = find_model(service, model)
-        _check_transcribes(info)
+        if info.ability != "transcribe":
+            able = " or ".join(models_that("transcribe"))
+            raise UsageError(f"{info.id} does not transcribe audio; name a model of the kind {able}")
         if granularities and response_format != "verbose_json":
             raise UsageError("timestamp_granularities need response_format verbose_json")
         (prompt,) = service.check_limits([prompt])
@@ -194,7 +187,7 @@ def _check_generates(info: ModelInfo) -> ModelInfo:
 
 async def _chat_prompt(service: TranslationService, info: ModelInfo, body: ChatRequest) -> str:
     """The prompt of a chat: for a translator the user's last message, for others the rendered chat template."""
-    messages = body.plain_messages()
+    messages = [{"role": each.role, "content": each.text} for each in body.messages]
     if info.ability == "translate":
         user_texts = [message["content"] for message in messages if message["role"] == "user"]
         if not user_texts:
@@ -202,11 +195,7 @@ async def _chat_prompt(service: TranslationService, info: ModelInfo, body: ChatR
         return service.check_limits(user_texts[-1:])[0]
     service.check_limits(["\n".join(message["content"] for message in messages)])
     cleaned = [{**message, "content": well_formed(message["content"])} for message in messages]
-
-    def render() -> str:
-        return chat_prompt(service.registry.model(info.id).tokenizer.files, cleaned)
-
-    return await service.engine.run(render)
+    return await service.engine.run(lambda: chat_prompt(service.registry.model(info.id).tokenizer.files, cleaned))
 
 
 def _reads_files(info: ModelInfo) -> str:
@@ -257,18 +246,6 @@ async def _transcribe(
         raise found
     assert found is not None
     return found
-
-
-def _refuse_unknown(given: set[str]) -> None:
-    if unknown := sorted(given - FIELDS):
-        known = ", ".join(sorted(FIELDS))
-        raise UsageError(f"{', '.join(unknown)} is not supported here; known are {known}")
-
-
-def _check_transcribes(info: ModelInfo) -> None:
-    if info.ability != "transcribe":
-        able = " or ".join(models_that("transcribe"))
-        raise UsageError(f"{info.id} does not transcribe audio; name a model of the kind {able}")
 
 
 def _response(found: Transcript, form: Format, temperature: float, *, words: bool) -> Response:

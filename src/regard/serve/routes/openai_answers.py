@@ -11,7 +11,7 @@ from regard.errors import UsageError
 from regard.families.translation.translation import Translation
 from regard.families.translation.translator import Translator
 from regard.serve.models.registry import ModelInfo, Route
-from regard.serve.models.translation_service import TranslatedText, TranslationService
+from regard.serve.models.translation_service import TranslationService
 from regard.serve.routes.openai_schemas import (
     MIN_TEMPERATURE,
     CompletionRequest,
@@ -23,9 +23,10 @@ from regard.serve.routes.openai_schemas import (
 
 
 async def complete_text(
-    service: TranslationService, info: ModelInfo, prompts: list[str], body: CompletionRequest
+    service: TranslationService, route: Route, prompts: list[str], body: CompletionRequest
 ) -> dict[str, Any]:
-    """Complete each prompt."""
+    """Complete each prompt by the one model of a route."""
+    ((info, _),) = route
     if body.echo and body.logprobs is not None:
         raise UsageError("logprobs are given for the completion only; leave out echo")
 
@@ -48,10 +49,10 @@ async def complete_text(
 
 
 async def stream_text(
-    service: TranslationService, info: ModelInfo, prompt: str, body: CompletionRequest
+    service: TranslationService, route: Route, prompt: str, body: CompletionRequest
 ) -> AsyncIterator[str]:
     """Complete a prompt as server-sent events; each event has text that cannot change any more."""
-    builder, sent = body.response_builder(), ""
+    ((info, _),), builder, sent = route, body.response_builder(), ""
     if body.echo and prompt:
         yield builder.delta(prompt)
 
@@ -86,26 +87,16 @@ async def embed_texts(
         if body.dimensions not in (None, encoder.width):
             raise UsageError(f"dimensions is {body.dimensions}; the vectors of {info.id} have {encoder.width}")
         vectors, read = encoder.embed(texts), sum(encoder.lengths(texts))
-        data = [
-            {
-                "object": "embedding",
-                "index": index,
-                "embedding": _encoded(vector.tolist(), vector.numpy().tobytes(), body),
-            }
-            for index, vector in enumerate(vectors)
+        written = [
+            base64.b64encode(vector.numpy().tobytes()).decode() if body.encoding_format == "base64" else vector.tolist()
+            for vector in vectors
         ]
-        return {
-            "object": "list",
-            "data": data,
-            "model": body.model,
-            "usage": {"prompt_tokens": read, "total_tokens": read},
-        } | unknown_field([encoder.unknown_words(text) for text in texts])
+        data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(written)]
+        counts = {"prompt_tokens": read, "total_tokens": read}
+        answer = {"object": "list", "data": data, "model": body.model, "usage": counts}
+        return answer | unknown_field([encoder.unknown_words(text) for text in texts])
 
     return await service.engine.run(embed)
-
-
-def _encoded(values: list[float], content: bytes, body: EmbeddingRequest) -> list[float] | str:
-    return base64.b64encode(content).decode() if body.encoding_format == "base64" else values
 
 
 def _settings(body: CompletionRequest) -> dict[str, Any]:
@@ -157,7 +148,10 @@ async def complete_translation(
     lengths = [sum(len(sentence.tokens) for sentence in each.sentences) for each in translated]
     written = sum(min(length, body.max_tokens or length) for length in lengths)
     response = body.response_builder().response(choices, usage(read, written))
-    return response | unknown_field([each.unknown for each in translated]) | _pivot_field(route, translated)
+    response |= unknown_field([each.unknown for each in translated])
+    if len(route) > 1:  # two models: the language between, and the text in it for each prompt
+        response["pivot"] = {"language": route[0][1], "texts": [each.way.text for each in translated if each.way]}
+    return response
 
 
 async def stream_translation(
@@ -187,19 +181,14 @@ async def stream_translation(
         yield builder.event([], usage=usage(*await service.engine.run(counts, accepted=True)))
 
 
-def _cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text up to the first stop string, and whether there was one."""
-    places = [place for place in (text.find(stop) for stop in stops) if place >= 0]
-    return (text[: min(places)], True) if places else (text, False)
-
-
 def _shorten(translator: Translator, text: str, body: CompletionRequest, truncated: bool) -> tuple[str, str]:
     """The text up to the first stop string or the limit of tokens, and the reason why it ends.
 
     The whole answer is searched for, and then cut: a search that must end early finds another, or an empty one."""
-    cut, stopped = _cut(text, body.stops)
+    stops = [place for place in (text.find(stop) for stop in body.stops) if place >= 0]
+    cut = text[: min(stops, default=len(text))]
     short = cut if body.max_tokens is None else _beginning(translator, cut, body.max_tokens)
-    if len(short) < len(cut) or (truncated and not stopped):
+    if len(short) < len(cut) or (truncated and not stops):
         return short, "length"
     return short, "stop"
 
@@ -215,13 +204,6 @@ def _beginning(translator: Translator, text: str, most: int) -> str:
 
 def _count_source(translator: Translator, prompts: Sequence[str]) -> int:
     return sum(len(ids) for ids in translator.tokenizer.source.encode(prompts))
-
-
-def _pivot_field(route: Route, translated: Sequence[TranslatedText]) -> dict[str, Any]:
-    """For an answer by two models: the language between, and the text in it for each prompt."""
-    if len(route) == 1:
-        return {}
-    return {"pivot": {"language": route[0][1], "texts": [each.way.text for each in translated if each.way is not None]}}
 
 
 def _translation_logprobs(sentences: Sequence[Translation], top: int) -> dict[str, Any]:

@@ -121,10 +121,6 @@ class ChatRequest(GenerationRequest):
     tools: list[Any] | None = None
     response_format: dict[str, Any] | None = None
 
-    def plain_messages(self) -> list[dict[str, str]]:
-        """The messages as role and text."""
-        return [{"role": each.role, "content": each.text} for each in self.messages]
-
     def completion(self, prompt: str) -> ChatCompletion:
         """The chat as a completion of a prompt."""
         if self.tools or (self.response_format or {}).get("type", "text") != "text":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
+import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from regard.config import Config
 from regard.errors import UsageError
-from regard.serve.http.errors import ConflictError, ForbiddenError, StorageFullError, TooLargeError
+from regard.serve.http.responses import ConflictError, ForbiddenError, StorageFullError, TooLargeError
 from regard.serve.jobs.comparison import RunComparison
 from regard.serve.jobs.recipes import Offer, offers, suffix_of
 from regard.serve.jobs.runner import UPLOAD, TrainingJobs
@@ -30,25 +30,17 @@ TEXT_FIELDS = ("name", "recipe", "source", "target", "base")
 LONGEST_FIELD = 200
 MOST_STEPS = 1_000_000
 MOST_MINUTES = 7 * 24 * 60
-FORM_SCHEMA: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["name", "recipe"],
-                    "properties": {
-                        "files": {"type": "array", "items": {"type": "string", "format": "binary"}, "maxItems": 2},
-                        **{field: {"type": "string"} for field in TEXT_FIELDS},
-                        "steps": {"type": "integer", "minimum": 1, "maximum": MOST_STEPS},
-                        "minutes": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_MINUTES},
-                    },
-                }
-            }
-        },
-    }
+FORM_SCHEMA = {
+    "type": "object",
+    "required": ["name", "recipe"],
+    "properties": {
+        "files": {"type": "array", "items": {"type": "string", "format": "binary"}, "maxItems": 2},
+        **{field: {"type": "string"} for field in TEXT_FIELDS},
+        "steps": {"type": "integer", "minimum": 1, "maximum": MOST_STEPS},
+        "minutes": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_MINUTES},
+    },
 }
+FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": FORM_SCHEMA}}}}
 
 
 class Replacement(Config):
@@ -83,7 +75,7 @@ def training_router(
     def current() -> dict[str, Job | None]:
         return {"job": jobs.current()}
 
-    @router.post("/train", status_code=201, openapi_extra=FORM_SCHEMA)
+    @router.post("/train", status_code=201, openapi_extra=FORM)
     async def start(request: Request) -> Job:
         await run_in_threadpool(_check_storage, jobs, settings)
         form = await _read_form(request, jobs.limit)
@@ -133,10 +125,8 @@ def training_router(
 
     @router.get("/train/runs/{name}/download", response_class=StreamingResponse)
     def download(name: str) -> StreamingResponse:
-        folder = jobs.model(name)
-        disposition = f'attachment; filename="{name}.zip"'  # the names of runs need no escaping
-        headers = {"content-disposition": disposition}
-        return StreamingResponse(stream_zip(folder, name), media_type="application/zip", headers=headers)
+        headers = {"content-disposition": f'attachment; filename="{name}.zip"'}  # the names of runs need no escaping
+        return StreamingResponse(stream_zip(jobs.model(name), name), media_type="application/zip", headers=headers)
 
     @router.delete("/train/runs/{name}")
     def delete(name: str) -> dict[str, list[Run]]:
@@ -187,7 +177,7 @@ def _start(jobs: TrainingJobs, registry: ModelRegistry, form: FormData, temp_fol
     steps, minutes = _number(form, "steps", MOST_STEPS), _number(form, "minutes", MOST_MINUTES)
     if steps is not None and steps != int(steps):
         raise UsageError(f"steps is {steps}; expected a whole number")
-    with temp_folder.for_request() as folder:
+    with tempfile.TemporaryDirectory(dir=temp_folder.folder) as folder:
         files = [_save(upload, Path(folder), index) for index, upload in enumerate(uploads)]
         return jobs.start(
             files,

@@ -14,7 +14,7 @@ export class GridView {
   /** `weightsOf(number)` gives the bytes q of a panel, with weight (q / 255)², head by head and row by row. */
   constructor(root, report, weightsOf) {
     Object.assign(this, { root, report, weightsOf, parts: partsOf(root), panels: report.panels.map((panel) => withGrids(panel, report.axes)) });
-    Object.assign(this, { number: this.panels.length - 1, head: MEAN, cell: CLASS, held: false, rolled: false });
+    Object.assign(this, { number: this.panels.length - 1, head: MEAN, cell: CLASS, held: false, rolled: false, asked: 0 });
     this.image = new Image();
     this.#buildAtlas();
     this.#listen();
@@ -74,9 +74,10 @@ export class GridView {
   }
 
   async show() {
-    const { name: layer, queries } = this.#panel, { rollout } = this.report, { parts } = this;
+    const { name: layer, queries } = this.#panel, { rollout } = this.report, { parts } = this, asked = ++this.asked;
     if (this.cell === CLASS && !queries.extra) this.cell = this.#moved(this.number);
     const shown = this.rolled ? rollout : await this.#weightsFrom(this.number, this.head, this.cell);
+    if (asked !== this.asked) return; // something else was chosen while the weights were on their way
     const drawn = drawUnderVeil(parts.canvas, this.image, SIDE, shown);
     if (!this.rolled) { this.#drawWindows(drawn); this.#drawCell(drawn); }
     parts.name.textContent = this.rolled ? "All layers, rolled out" : `${layer} · ${this.head === MEAN ? "mean of its heads" : `head ${this.head}`}`;

@@ -1,16 +1,21 @@
-"""The files that a command is given, those that it leaves out, and names for those that it writes."""
+"""The files and texts that a command is given, those that it leaves out, names for those that it writes, and a report
+on the words that a model does not know."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from regard.data.tokenizers.unknown_words import UnknownWord
+
 
 STDIN = "-"
 NAMED = 5  # skipped files that are named in the last line
@@ -98,3 +103,66 @@ def tell_skipped(skipped: Sequence[str], count: int, unit: str = "files") -> Non
     print(f"regard: skipped {len(skipped):,} of {count:,} {unit}: {', '.join(skipped[:NAMED])}{more}", file=sys.stderr)
     if len(skipped) == count:
         raise typer.Exit(1)
+
+
+MOST_NAMED = 1000  # unknown words that are remembered, so that some can be named
+
+
+def given_texts(texts: list[str] | None) -> Iterator[str]:
+    """The texts of the command line, or the lines of standard input when there are none, or only `-`."""
+    from regard.data.formats.lines import read_lines
+    from regard.data.tokenizers.base import well_formed
+
+    return map(well_formed, texts) if texts and texts != [STDIN] else read_lines(sys.stdin.buffer)
+
+
+class Unknown:
+    """Reports unknown words on stderr: for typed texts at once, for the lines of a file in one line at the end."""
+
+    def __init__(
+        self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines", about: str = ""
+    ) -> None:
+        """`about` says what the model knows. It is printed once, when something is unknown."""
+        self.find, self.typed, self.unit, self.about = find, typed or sys.stdin.isatty(), unit, about
+        self.count = self.some = 0
+        self.mostly: list[tuple[int, float]] = []
+        self.words: list[UnknownWord] = []
+
+    def note(self, text: str, words: list[UnknownWord] | None = None) -> None:
+        """Count the next text; `words` are its unknown words, if they have been looked up."""
+        self.count += 1
+        words = self.find(text) if words is None else words
+        if not words:
+            return
+        if self.typed:
+            from regard.look.terminal import print_unknown
+
+            sys.stdout.flush()
+            print_unknown(text, words)
+            self._tell_about()
+            return
+        from regard.data.tokenizers.unknown_words import is_mostly_unknown, unknown_share
+
+        self.some += 1
+        self.words += words[: MOST_NAMED - len(self.words)]
+        if is_mostly_unknown(text, words):
+            self.mostly.append((self.count, unknown_share(text, words)))
+
+    def tell(self) -> None:
+        """Print a summary of the unknown words in the lines of a file."""
+        from regard.data.tokenizers.unknown_words import named
+
+        if not self.some:
+            return
+        message = f"{self.some:,} of {self.count:,} {self.unit} have words that this model does not know: "
+        message += named(self.words)
+        if self.mostly:
+            number, share = self.mostly[0]
+            message = f"warning: {message}; mostly unknown: {len(self.mostly):,} (the first is {number:,}: {share:.0%})"
+        print(f"regard: {message}", file=sys.stderr)
+        self._tell_about()
+
+    def _tell_about(self) -> None:
+        if self.about:
+            print(f"regard: {self.about}", file=sys.stderr)
+            self.about = ""
