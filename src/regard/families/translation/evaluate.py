@@ -51,15 +51,12 @@ def held_out_pairs(
     min_words: int = 1,
     max_words: int = 60,
     seed: int = 1,
-    everyday: bool = False,
 ) -> list[Pair]:
     """The pairs to evaluate: a file, or new held-out sentences of the built-in phrasebook."""
     targets = [to] if to else list(translator.tokenizer.target_languages)
     if data == PHRASEBOOK:
         drawn = [
-            phrases(
-                target, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words, everyday=everyday
-            )
+            phrases(target, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words)
             for target in targets
         ]
         return [pair for pairs in drawn for pair in pairs]
