@@ -254,7 +254,7 @@ def _confidence(found: Detected) -> dict[str, Any]:
 
 def _languages(service: TranslationService) -> list[dict[str, Any]]:
     """Every source language with its targets, also those through a pivot, then languages that are targets only."""
-    sources = dict.fromkeys(info.source for info in service.registry.translation_models())
+    sources = dict.fromkeys(code for info in service.registry.translation_models() for code in info.sources)
     targets = {source: service.languages.reachable_targets(source) for source in sources}
     for target_only in [target for known in list(targets.values()) for target in known]:
         targets.setdefault(target_only, [])
