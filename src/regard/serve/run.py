@@ -14,9 +14,8 @@ from types import FrameType
 
 import uvicorn
 
-from regard.checkpoints.folder import is_sealed
 from regard.errors import RegardError, UsageError
-from regard.families.translation.demo import demo_folder
+from regard.families.translation.shipped import shipped_models
 from regard.serve.app import create_app
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import remove_abandoned_temp_folders
@@ -33,8 +32,8 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
     registry = ModelRegistry(models, memory=settings.memory, device=settings.device, precision=settings.precision)
     jobs = TrainingJobs(runs, limit=settings.upload, on_finished=registry.add, on_removed=registry.remove)
-    if not models and is_sealed(demo_folder()):
-        registry.add(demo_folder())
+    for built_in in shipped_models() if not models else ():
+        registry.add(built_in.folder)
     ids: dict[str, str] = {}
     for name, folder in jobs.run_folders.models().items():
         try:

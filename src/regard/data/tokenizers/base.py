@@ -115,6 +115,17 @@ def words_of_characters(text: str) -> list[int]:
     return [min(word, last) for word in words]
 
 
+def read_languages(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The source languages of a tokenizer's settings, which hold one or a list of them."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def written_languages(given: str | Sequence[str]) -> str | list[str]:
+    """The inverse of `read_languages`: one language is written as itself."""
+    languages = read_languages(given)
+    return languages[0] if len(languages) == 1 else list(languages)
+
+
 def well_formed(text: str) -> str:
     """The text with lone surrogates, which no encoder accepts, replaced by U+FFFD."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from regard.data.tokenizers.base import Tokenizer, well_formed, words_of_pieces
+from regard.data.tokenizers.base import Tokenizer, read_languages, well_formed, words_of_pieces, written_languages
 from regard.errors import CheckpointError
 
 REQUIRED = ("source.spm", "target.spm", "vocab.json")
@@ -50,7 +50,7 @@ def read_marian(folder: Path) -> dict[str, bytes]:
 
 
 def marian_files(
-    source_model: bytes, target_model: bytes, source: str, targets: Sequence[str], where: str
+    source_model: bytes, target_model: bytes, source: str | Sequence[str], targets: Sequence[str], where: str
 ) -> dict[str, bytes]:
     """The files of a Marian folder for SentencePiece models of one's own; equal models share one vocabulary.
 
@@ -59,7 +59,7 @@ def marian_files(
     tags = [f">>{code}<<" for code in targets] if len(targets) > 1 else []
     models = [source_model] if source_model == target_model else [source_model, target_model]
     tables = [_numbered([*_pieces(model, where), *(tags if side == 0 else [])]) for side, model in enumerate(models)]
-    settings = {"source_lang": source, "target_lang": targets[0], "targets": list(targets)}
+    settings = {"source_lang": written_languages(source), "target_lang": targets[0], "targets": list(targets)}
     names = ("vocab.json", "target_vocab.json")
     return {
         "source.spm": source_model,
@@ -94,7 +94,7 @@ def _json(value: object) -> bytes:
 
 def marian_sides(
     files: Mapping[str, bytes], where: str
-) -> tuple[MarianTokenizer, MarianTokenizer, str, tuple[str, ...]]:
+) -> tuple[MarianTokenizer, MarianTokenizer, tuple[str, ...], tuple[str, ...]]:
     """The source and target tokenizers of a Marian folder, and its languages; `where` names it in errors."""
     settings = json.loads(files.get("tokenizer_config.json", b"{}"))
     target_table = "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json"
@@ -103,7 +103,7 @@ def marian_sides(
     source = _side(where, files, "source.spm", "vocab.json")
     target = _side(where, files, "target.spm", target_table)
     languages = tuple(settings.get("targets") or source.tags) or (settings.get("target_lang") or "",)
-    return source, target, settings.get("source_lang") or "", languages
+    return source, target, read_languages(settings.get("source_lang") or ""), languages
 
 
 def _side(where: str, files: Mapping[str, bytes], model: str, table: str) -> MarianTokenizer:

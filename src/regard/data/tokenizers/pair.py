@@ -24,7 +24,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from regard.config import Config
 from regard.data.formats.pairs import Pair
-from regard.data.tokenizers.base import OPENINGS, SPACE, Tokenizer, well_formed
+from regard.data.tokenizers.base import OPENINGS, SPACE, Tokenizer, read_languages, well_formed, written_languages
 from regard.data.tokenizers.marian import marian_files, marian_sides, read_marian
 from regard.data.tokenizers.prompted import PROMPTS, prompted_sides
 from regard.data.tokenizers.text import TextTokenizer
@@ -136,9 +136,14 @@ class PairTokenizer:
 
     source: Tokenizer = field(compare=False)
     target: Tokenizer = field(compare=False)
-    source_language: str
+    source_languages: tuple[str, ...]  # one empty string if the files do not tell
     target_languages: tuple[str, ...]
     files: Mapping[str, bytes] = field(repr=False)  # what `save` writes: JSON of `tokenizers`, or a Marian folder's own
+
+    @property
+    def source_language(self) -> str:
+        """The language of the source, the first of several; empty if the files do not tell."""
+        return self.source_languages[0]
 
     def tag(self, to: str = "") -> list[int]:
         """The ids that select the target language; empty for the language of a model that had only one."""
@@ -199,9 +204,12 @@ class PairTokenizer:
 
 
 def train_pair_tokenizer(
-    pairs: Iterable[Pair], config: TokenizerConfig, source: str, targets: Sequence[str]
+    pairs: Iterable[Pair], config: TokenizerConfig, source: str | Sequence[str], targets: Sequence[str]
 ) -> PairTokenizer:
-    """Train a tokenizer: pad is 0, start 1, end 2, unknown 3, then a tag per target language if there are several."""
+    """Train a tokenizer: pad is 0, start 1, end 2, unknown 3, then a tag per target language if there are several.
+
+    `source` is one language or several, which need no tags.
+    """
     if not targets:
         raise ConfigError("a tokenizer needs at least one target language; none given.")
     tags = [f">>{code}<<" for code in targets] if len(targets) > 1 else []
@@ -213,13 +221,13 @@ def train_pair_tokenizer(
             _train((pair.source for pair in pairs), config, tags),
             _train((pair.target for pair in pairs), config, []),
         ]
-    settings = {"source": source, "targets": list(targets), **config.model_dump()}
+    settings = {"source": written_languages(source), "targets": list(targets), **config.model_dump()}
     contents = [json.dumps(settings, indent=2), *(side.to_str(pretty=True) for side in sides)]
     names = (SETTINGS, *file_names(config.joint))
     return from_files({name: content.encode() for name, content in zip(names, contents, strict=True)})
 
 
-def read_pair_tokenizer(config: TokenizerConfig, source: str, targets: Sequence[str]) -> PairTokenizer:
+def read_pair_tokenizer(config: TokenizerConfig, source: str | Sequence[str], targets: Sequence[str]) -> PairTokenizer:
     """The tokenizer of the SentencePiece models that a config names."""
     models = []
     for name in filter(None, (config.file, config.target_file)):
@@ -258,7 +266,7 @@ def from_files(files: Mapping[str, bytes], where: str = "the tokenizer") -> Pair
     sides = [
         SubwordTokenizer(tokenizers.Tokenizer.from_str(files[name].decode())) for name in file_names(settings["joint"])
     ]
-    return PairTokenizer(sides[0], sides[-1], settings["source"], tuple(settings["targets"]), files)
+    return PairTokenizer(sides[0], sides[-1], read_languages(settings["source"]), tuple(settings["targets"]), files)
 
 
 def _train(texts: Iterable[str], config: TokenizerConfig, tags: Sequence[str]) -> tokenizers.Tokenizer:

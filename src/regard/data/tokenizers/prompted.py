@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from regard.data.formats.languages import language_name
-from regard.data.tokenizers.base import SPACE, Tokenizer
+from regard.data.tokenizers.base import SPACE, Tokenizer, read_languages
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError
 
@@ -56,9 +56,9 @@ def prompted_files(files: Mapping[str, bytes], source: str, targets: Sequence[st
     return {**files, PROMPTS: json.dumps(values, indent=2, ensure_ascii=False).encode()}
 
 
-def prompted_sides(files: Mapping[str, bytes]) -> tuple[Tokenizer, Tokenizer, str, tuple[str, ...]]:
+def prompted_sides(files: Mapping[str, bytes]) -> tuple[Tokenizer, Tokenizer, tuple[str, ...], tuple[str, ...]]:
     """Both sides of such a tokenizer, and its languages."""
     values = json.loads(files[PROMPTS])
     text = TextTokenizer({name: content for name, content in files.items() if name != PROMPTS})
     side = PromptedTokenizer(text, values["targets"])
-    return side, side, values["source"], tuple(values["targets"])
+    return side, side, read_languages(values["source"]), tuple(values["targets"])

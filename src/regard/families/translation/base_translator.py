@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from regard.checkpoints import LoadedModel, load_model, save_model
 from regard.checkpoints.models import identify, own_tensors
 from regard.config import Config
-from regard.data.formats.languages import same_language
+from regard.data.formats.languages import find_language
+from regard.data.tokenizers.base import written_languages
 from regard.data.tokenizers.marian import MarianTokenizer
 from regard.data.tokenizers.pair import SETTINGS, PairTokenizer, SubwordTokenizer, file_names, from_files
 from regard.data.tokenizers.prompted import PromptedTokenizer, prompted_files
@@ -30,7 +31,7 @@ from regard.training.initial_model import initial_folder
 from regard.training.recipe.data_sections import PairsSection
 
 
-def with_targets(tokenizer: PairTokenizer, source: str, targets: Sequence[str]) -> PairTokenizer:
+def with_targets(tokenizer: PairTokenizer, sources: Sequence[str], targets: Sequence[str]) -> PairTokenizer:
     """The tokenizer with a tag for each target language that it lacks.
 
     The one language of a model without tags keeps none, so the model reads what it learnt from. A Marian folder that
@@ -42,9 +43,9 @@ def with_targets(tokenizer: PairTokenizer, source: str, targets: Sequence[str]) 
     if languages == tokenizer.target_languages and tokenizer.source_language:
         return tokenizer
     tags = [f">>{code}<<" for code in new]
-    source = tokenizer.source_language or source
+    source = tokenizer.source_languages if tokenizer.source_language else sources
     if isinstance(tokenizer.source, PromptedTokenizer):
-        return from_files(prompted_files(tokenizer.files, source, new))
+        return from_files(prompted_files(tokenizer.files, source[0], new))
     if isinstance(tokenizer.source, MarianTokenizer):
         return from_files(_marian_files(tokenizer.files, tags, source, languages))
     assert isinstance(tokenizer.source, SubwordTokenizer)
@@ -61,10 +62,10 @@ def _own_files(files: Mapping[str, bytes], tags: Sequence[str], languages: Seque
 
 
 def _marian_files(
-    files: Mapping[str, bytes], tags: Sequence[str], source: str, languages: Sequence[str]
+    files: Mapping[str, bytes], tags: Sequence[str], sources: Sequence[str], languages: Sequence[str]
 ) -> dict[str, bytes]:
     settings = json.loads(files.get(SETTINGS, b"{}"))
-    settings |= {"source_lang": source, "target_lang": languages[0], "targets": list(languages)}
+    settings |= {"source_lang": written_languages(sources), "target_lang": languages[0], "targets": list(languages)}
     ids: dict[str, int] = json.loads(files["vocab.json"])
     first = max(ids.values()) + 1
     ids |= {tag: first + number for number, tag in enumerate(tags)}
@@ -94,10 +95,11 @@ def write_base(init: str, folder: Path, data: PairsSection, *, frozen: bool) -> 
     loaded = load_model(translator_folder(init))
     tokenizer = _tokenizer(loaded.folder, data)
     _check_fit(init, loaded, tokenizer)
-    known, source = tokenizer.source_language, data.source
-    if known and not same_language(known, source):
-        raise UsageError(f"{init} translates from {known!r}, but data.source is {source!r}; choose another model")
-    tokenizer = with_targets(tokenizer, source, data.targets)
+    known = [code for code in tokenizer.source_languages if code]
+    if strange := [code for code in data.sources if known and find_language(known, code) is None]:
+        shown = ", ".join(map(repr, known))
+        raise UsageError(f"{init} translates from {shown}, but data.source is {strange[0]!r}; choose another model")
+    tokenizer = with_targets(tokenizer, data.sources, data.targets)
     for code in (*data.targets_of("old"), *data.targets_of("old_valid")):
         tokenizer.tag(code)  # refuses a language that the model does not know
     model = with_rows(loaded, tokenizer)
@@ -114,9 +116,15 @@ def _tokenizer(folder: Path, data: PairsSection) -> PairTokenizer:
     if PairTokenizer.is_in(folder) or find_pipeline(folder) == TRANSLATOR:
         return PairTokenizer.load(folder)
     try:
-        return from_files(prompted_files(TextTokenizer.load(folder).files, data.source, data.targets))
+        return from_files(prompted_files(TextTokenizer.load(folder).files, _only_source(data), data.targets))
     except CheckpointError as error:
         raise CheckpointError(f"{folder} cannot be trained to translate: {error}") from None
+
+
+def _only_source(data: PairsSection) -> str:
+    if len(data.sources) > 1:
+        raise ConfigError(f"data.source is {data.sources}, but a prompt names one source language; give one")
+    return data.sources[0]
 
 
 def with_rows(loaded: LoadedModel, tokenizer: PairTokenizer) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,9 @@ LOOKED_AT = 1000  # texts checked for their language; later ones are not checked
 class Foreign:
     """Finds texts that are clearly in another language; reports each typed text, else the number of texts."""
 
-    def __init__(self, source: str, target: str, *, typed: bool, unit: str = "lines") -> None:
-        self.source, self.target, self.typed, self.unit = source, target, typed, unit
+    def __init__(self, source: str | Sequence[str], target: str, *, typed: bool, unit: str = "lines") -> None:
+        self.sources = list(filter(None, [source] if isinstance(source, str) else source))
+        self.target, self.typed, self.unit = target, typed, unit
         self.seen, self.foreign, self.first = 0, 0, ""
 
     def watch(self, texts: Iterable[str]) -> Iterator[str]:
@@ -38,38 +39,35 @@ class Foreign:
         from regard.data.formats.languages import language_name, same_language
         from regard.documents.language_id import choose_language
 
-        if not self.source or self.seen >= LOOKED_AT:
+        if not self.sources or self.seen >= LOOKED_AT:
             return
         self.seen += 1
-        found = choose_language(text, [self.source]).language
-        if same_language(found, self.source):
+        found = choose_language(text, self.sources).language
+        if any(same_language(found, each) for each in self.sources):
             return
         self.foreign += 1
         already = " already, the language it is translated into" if same_language(found, self.target) else ""
         what = f"{language_name(found)} ({found}){already}"
         if self.typed:
-            self._say(f"the text {text[:40]!r} seems to be {what}; this model reads {language_name(self.source)}")
+            self._say(f"the text {text[:40]!r} seems to be {what}; this model reads {self._read}")
         self.first = self.first or f"number {self.seen} is {what}"
 
     def tell(self) -> None:
-        from regard.data.formats.languages import language_name
-
         if self.foreign and not self.typed:
             self._say(
                 f"{self.foreign} of {self.seen} {self.unit} looked at seem to be in another language than "
-                f"{language_name(self.source)}, which this model reads; {self.first}"
+                f"{self._read}, which this model reads; {self.first}"
             )
+
+    @property
+    def _read(self) -> str:
+        from regard.data.formats.languages import language_name
+
+        return " or ".join(map(language_name, self.sources))
 
     @staticmethod
     def _say(words: str) -> None:
         print(f"regard: warning: {words}", file=sys.stderr)
-
-
-def unknown_to(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
-    """A report on the words that a translator, named on the command line as `models`, does not know."""
-    from regard.families.translation.demo import about
-
-    return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
 
 
 def _translated(answer: Translation, *, quality: bool) -> Translated:
@@ -86,7 +84,7 @@ def translate_file(
     models: list[str],
     source: Path,
     target: Path,
-    target_language: str,
+    languages: tuple[str, str],
     encoding: str,
     changes: dict[str, Any],
     remembered: Remembered | Pivot,
@@ -109,9 +107,8 @@ def translate_file(
             foreign.note(each.source)
         return [_translated(each, quality=bool(review_below)) for each in found]
 
-    unknown = unknown_to(translator, models, typed=False, unit="segments")
-    languages = translator.tokenizer.source_language, target_language
-    foreign = Foreign(*languages, typed=False, unit="segments")
+    unknown = Unknown(translator.unknown_words, typed=False, unit="segments")
+    foreign = Foreign(translator.source_languages, languages[1], typed=False, unit="segments")
     about = {key: str(value) for key, value in changes.items()} | {"memory": remembered.name}
     parts = Parts.of(target, source, models=models, languages=languages, options=about)
     if parts.wanted():

@@ -136,9 +136,9 @@ class SecondOpinions:
         assert self.reverse is not None
         ours, theirs = self.translator.tokenizer.source_language, self.reverse.tokenizer
         back = find_language(theirs.target_languages, ours)
-        if back is None or find_language(languages, theirs.source_language) is None:
+        if back is None or not any(find_language(languages, code) for code in theirs.source_languages):
             raise UsageError(
-                f"{self.reverse.name} translates {theirs.source_language} to {', '.join(theirs.target_languages)}; "
+                f"{self.reverse.name} translates {', '.join(theirs.source_languages)} to {', '.join(theirs.target_languages)}; "
                 f"expected {', '.join(languages)} to {ours}, the reverse of {self.translator.name}"
             )
         return back

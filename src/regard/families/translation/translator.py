@@ -73,6 +73,14 @@ class Translator(DecodingPipeline):
         return TermSearch(self)
 
     @property
+    def source_languages(self) -> tuple[str, ...]:
+        return self.tokenizer.source_languages
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        return self.tokenizer.target_languages
+
+    @property
     def terms(self) -> TermEncoder:
         """Makes constraints of terms."""
         return self.term_search.terms

@@ -9,7 +9,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -56,7 +56,8 @@ class ModelInfo:
     family: str  # name in the catalog
     pipeline: PipelineEntry
     config: Config
-    source: str  # source language, for translation models
+    source: str  # source language of a translation model; of several, the one that is asked for
+    sources: tuple[str, ...]
     targets: tuple[str, ...]
     bytes: int
 
@@ -93,6 +94,14 @@ class ModelInfo:
         """The model's own code for a requested target language, in the style asked for."""
         return find_language([code for code in self.targets if style_of(code) == style_of(wanted)], wanted)
 
+    def reads(self, language: str) -> bool:
+        """Whether a translation model takes texts of this language."""
+        return find_language(self.sources, language) is not None
+
+    def reading(self, language: str) -> ModelInfo:
+        """The same model, asked to read one of its source languages."""
+        return replace(self, source=find_language(self.sources, language) or self.source)
+
 
 def describe(name: str, folder: Path) -> ModelInfo:
     """The information of a model folder; raises an error if the server cannot serve it."""
@@ -104,14 +113,16 @@ def describe(name: str, folder: Path) -> ModelInfo:
         raise UsageError(f"{name} {pipeline.not_served}")
     weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
     if key != TRANSLATOR:
-        return ModelInfo(name, folder, family, pipeline, config, "", (), weights)
+        return ModelInfo(name, folder, family, pipeline, config, "", (), (), weights)
     tokenizer = PairTokenizer.load(folder)
-    source, targets = tokenizer.source_language, tokenizer.target_languages
-    if not source or not any(targets):  # a Marian folder that does not name its languages may have them in its own name
+    sources, targets = tokenizer.source_languages, tokenizer.target_languages
+    if not all(sources) or not any(
+        targets
+    ):  # a Marian folder that does not name its languages may have them in its own name
         if (found := LANGUAGES_IN_NAME.search(name)) is None:
             raise CheckpointError(f"{name} does not say its languages; call its folder something like model-en-es")
-        source, targets = source or found[1], targets if any(targets) else (found[2],)
-    return ModelInfo(name, folder, family, pipeline, config, source, tuple(targets), weights)
+        sources, targets = sources if all(sources) else (found[1],), targets if any(targets) else (found[2],)
+    return ModelInfo(name, folder, family, pipeline, config, sources[0], sources, tuple(targets), weights)
 
 
 class ModelRegistry:
@@ -239,31 +250,31 @@ class LanguageRoutes:
     def find_model(self, source: str, target: str) -> tuple[ModelInfo, str]:
         """The first model for a language pair, and the model's own code of the target language."""
         infos = self.registry.translation_models()
-        if not any(same_language(each.source, source) for each in infos):
+        if not any(each.reads(source) for each in infos):
             raise UsageError(f"{source} is not supported")
         if not any(each.target(target) for each in infos):
             raise UsageError(f"{target} is not supported")
         for info in infos:
-            if same_language(info.source, source) and (to := info.target(target)):
-                return info, to
+            if info.reads(source) and (to := info.target(target)):
+                return info.reading(source), to
         raise UsageError(f"{source} to {target} is not supported")
 
     def find_route(self, source: str, target: str) -> Route:
         """The model for a language pair or, if there is none, two models through a pivot language."""
         infos = self.registry.translation_models()
-        starts = [each for each in infos if same_language(each.source, source)]
+        starts = [each.reading(source) for each in infos if each.reads(source)]
         if not any(each.target(target) for each in starts):
             for first, second in product(starts, infos):
-                pivot, to = first.target(second.source), second.target(target)
+                pivot, to = next(filter(None, map(first.target, second.sources)), None), second.target(target)
                 if pivot and to:
-                    return [(first, pivot), (second, to)]
+                    return [(first, pivot), (second.reading(pivot), to)]
         return [self.find_model(source, target)]
 
     def reachable_targets(self, source: str) -> list[str]:
         """The languages that a language is translated into, by one model or through a pivot language."""
         infos = self.registry.translation_models()
-        direct = [to for each in infos if same_language(each.source, source) for to in each.targets]
-        through = [each for each in infos if find_language(direct, each.source)]
+        direct = [to for each in infos if each.reads(source) for to in each.targets]
+        through = [each for each in infos if any(map(each.reads, direct))]
         reached = dict.fromkeys([*direct, *(to for each in through for to in each.targets)])
         return [to for to in reached if not same_language(to, source)]
 
@@ -281,8 +292,9 @@ class LanguageRoutes:
     def source_languages(self, target: str) -> list[str]:
         """The languages that are translated into `target`, by one model or through a pivot language."""
         infos = self.registry.translation_models()
-        found = [each.source for each in infos if each.target(target)]
-        found += [each.source for each in infos if find_language(self.reachable_targets(each.source), target)]
+        known = dict.fromkeys(source for each in infos for source in each.sources)
+        found = [source for each in infos if each.target(target) for source in each.sources]
+        found += [source for source in known if find_language(self.reachable_targets(source), target)]
         if not found:
             raise UsageError(f"{target} is not supported")
         return list(dict.fromkeys(found))
@@ -293,7 +305,7 @@ class LanguageRoutes:
         With a `target`, the first language is one that a model translates from, or the target itself. If the text is
         in any other language, this raises an error.
         """
-        found = detect(text, [each.source for each in self.registry.translation_models()])
+        found = detect(text, [source for each in self.registry.translation_models() for source in each.sources])
         if not target:
             return found
         best = choose_language(text, sources := self.source_languages(target), target)

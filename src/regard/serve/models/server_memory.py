@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.data.formats.languages import same_language
 from regard.documents.kept_answers import MOST_MATCHES, KeptAnswers
 from regard.documents.memory import MemoryMatch, TranslationMemory
 from regard.documents.sentences import split_text
@@ -52,7 +51,7 @@ class ServerMemory:
         """
         if self.kept is None:
             return
-        infos = [each for each in self.registry.translation_models() if same_language(each.source, source)]
+        infos = [each.reading(source) for each in self.registry.translation_models() if each.reads(source)]
         own = ((info.source, to) for info in infos if (to := info.target(target)))
         source, target = languages = next(own, (source, target))
         parts = split_text(text, source).sentences, split_text(said, target).sentences

@@ -16,6 +16,7 @@ from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
 from regard.documents.markup import Translate, Translated
 from regard.documents.sentences import SplitText, split_text
+from regard.documents.translate import TextCollector
 from regard.errors import UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.quality import Assessment
@@ -24,7 +25,6 @@ from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
 from regard.serve.http.errors import BusyError
 from regard.serve.http.responses import wait_for_result
-from regard.serve.jobs.temp_folders import TextCollector
 from regard.serve.models.batching import AS_THE_MODEL, AskedSettings, Engine
 from regard.serve.models.registry import LanguageRoutes, ModelInfo, ModelRegistry, Route
 from regard.serve.models.server_memory import ServerMemory

@@ -16,7 +16,7 @@ from regard.data.formats.languages import language_name, same_language, styled
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.html import translate_html
 from regard.documents.language_id import Detected
-from regard.documents.translate import SUFFIXES
+from regard.documents.translate import SUFFIXES, TextCollector
 from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.quality import Assessment
@@ -33,7 +33,7 @@ from regard.serve.http.fields import (
 )
 from regard.serve.http.responses import ERRORS, wait_for_result
 from regard.serve.jobs.comparison import SUGGESTIONS
-from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder, TextCollector
+from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder
 from regard.serve.models.batching import AskedSettings
 from regard.serve.models.translation_service import TranslationService
 
@@ -254,7 +254,7 @@ def _confidence(found: Detected) -> dict[str, Any]:
 
 def _languages(service: TranslationService) -> list[dict[str, Any]]:
     """Every source language with its targets, also those through a pivot, then languages that are targets only."""
-    sources = dict.fromkeys(info.source for info in service.registry.translation_models())
+    sources = dict.fromkeys(code for info in service.registry.translation_models() for code in info.sources)
     targets = {source: service.languages.reachable_targets(source) for source in sources}
     for target_only in [target for known in list(targets.values()) for target in known]:
         targets.setdefault(target_only, [])

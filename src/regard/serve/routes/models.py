@@ -50,6 +50,7 @@ def _summary(service: TranslationService, info: ModelInfo) -> dict[str, Any]:
         "family": info.family,
         "title": info.title,
         "source": info.source,
+        "sources": list(info.sources),
         "targets": list(info.targets),
         "loaded": service.registry.is_loaded(info.id),
         "parameters": info.parameters,

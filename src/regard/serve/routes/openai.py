@@ -144,7 +144,7 @@ def _names(info: ModelInfo) -> dict[str, str]:
 def _pivots(service: TranslationService) -> dict[str, Route]:
     """Pairs of languages that two models translate through a third one, and no model alone, as `first+second`."""
     languages, found = service.languages, dict[str, Route]()
-    for source in dict.fromkeys(info.source for info in service.registry.translation_models()):
+    for source in dict.fromkeys(code for info in service.registry.translation_models() for code in info.sources):
         for target in languages.reachable_targets(source):
             route = languages.find_route(source, target)
             if len(route) > 1:

@@ -128,8 +128,10 @@ def _named_model(service: TranslationService, asked: TranslateRequest) -> tuple[
     info = service.registry.find(asked.model)
     if info.ability != "translate":
         raise UsageError(f"{info.id} does not translate; ask it through the OpenAI API")
-    if asked.source not in ("", AUTO) and not same_language(info.source, asked.source):
-        raise UsageError(f"{info.id} reads {info.source}, not {asked.source}; choose another model")
+    if asked.source not in ("", AUTO):
+        if not info.reads(asked.source):
+            raise UsageError(f"{info.id} reads {', '.join(info.sources)}, not {asked.source}; choose another model")
+        info = info.reading(asked.source)
     return info, service.languages.target_language(info, asked.to)
 
 

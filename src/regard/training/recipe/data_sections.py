@@ -107,6 +107,10 @@ class PairsSection(Config):
     old_valid: str | dict[str, str] = ""  # on which forgetting is measured; by default a share of `old`
 
     @property
+    def sources(self) -> list[str]:
+        return [self.source] if isinstance(self.source, str) else self.source
+
+    @property
     def targets(self) -> list[str]:
         return [self.target] if isinstance(self.target, str) else self.target
 
