@@ -1,7 +1,6 @@
 """Shared fixtures: small trained translators, models with random weights, and a server; each is made once."""
 
 import gc
-import itertools
 import json
 import os
 import shutil
@@ -73,7 +72,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-DEMO_NUMBERS = itertools.count()
 TINY = (
     "data.phrasebook.count=400", "data.phrasebook.valid_count=20", "data.phrasebook.test_count=2",
     "data.phrasebook.max_words=6", "model.width=64", "model.heads=2", "model.ffn_width=128",
@@ -117,15 +115,6 @@ def no_wait_for_the_disk() -> Iterator[None]:
 def checked_shapes() -> None:
     """Every test checks the shapes of the functions that it calls, from their first calls on."""
     shape_checks.begin_test()
-
-
-@pytest.fixture(autouse=True)
-def own_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the demo of this test, made when it is trained: no server of a test lists the demo that a person,
-    or a page in another test, trained on this machine."""
-    folder = tmp_path_factory.getbasetemp() / "demos" / f"{os.getpid()}-{next(DEMO_NUMBERS)}"
-    monkeypatch.setattr("regard.serve.jobs.runs.demo_folder", lambda: folder)
-    return folder
 
 
 @pytest.fixture
