@@ -81,7 +81,7 @@ def _learnt() -> Translator:
         from regard.training.recipe.load import load_recipe
 
         recipe = load_recipe(RECIPE)
-        print(f"\na small translator learns from sentence pairs; {recipe.takes}:", flush=True)
+        print(f"\na small translator learns from sentence pairs ({recipe.takes}):", flush=True)
         train(recipe, folder, resume=folder.exists())
     return Translator.load(folder)
 
