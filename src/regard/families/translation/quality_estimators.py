@@ -138,7 +138,8 @@ class SecondOpinions:
         back = find_language(theirs.target_languages, ours)
         if back is None or not any(find_language(languages, code) for code in theirs.source_languages):
             raise UsageError(
-                f"{self.reverse.name} translates {', '.join(theirs.source_languages)} to {', '.join(theirs.target_languages)}; "
+                f"{self.reverse.name} translates {', '.join(theirs.source_languages)} to "
+                f"{', '.join(theirs.target_languages)}; "
                 f"expected {', '.join(languages)} to {ours}, the reverse of {self.translator.name}"
             )
         return back
