@@ -15,6 +15,7 @@ from regard.families.translation import shipped
 from regard.families.translation.shipped import find_direction, shipped_models
 from regard.training.recipe.load import load_recipe
 
+pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
 ENGLISH, SPANISH, GERMAN = "where is the station?", "¿dónde está la estación?", "wo ist der Bahnhof?"
 LANGUAGES = ["en", "es", "pt", "fr", "de", "it"]
 BRIEF = {"max_length": 6}

@@ -64,9 +64,7 @@ def held_out_pairs(
         return [
             replace(pair, source_language=one if len(sources) > 1 else "", to=other)
             for one, other in known
-            for pair in spoken(
-                one, other, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words
-            )
+            for pair in spoken(one, other, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words)
         ]
     if len(targets) > 1:
         raise UsageError(f"this model translates into {', '.join(targets)}; say which with --to")
