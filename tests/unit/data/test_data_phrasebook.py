@@ -3,8 +3,8 @@
 import os
 import re
 from collections import Counter
-from itertools import pairwise
 from hashlib import sha256
+from itertools import pairwise
 
 import pytest
 
@@ -487,7 +487,8 @@ def test_spanish_y_turns_to_e_before_an_i_sound():
 
 
 @pytest.mark.parametrize(
-    ("following", "article"), [("apple", "an"), ("university", "a"), ("American", "an"), ("umbrella", "an"), ("dog", "a")]
+    ("following", "article"),
+    [("apple", "an"), ("university", "a"), ("American", "an"), ("umbrella", "an"), ("dog", "a")],
 )
 def test_the_english_article_goes_by_the_sound(following, article):
     assert english_article(following) == article
