@@ -51,6 +51,7 @@ from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe
+from stand_ins import write_stand_ins
 from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  (pytest finds its hooks here)
 
 # `make test` draws the same examples every time, so its result is reproducible; `make faults` draws new and more ones.
@@ -131,6 +132,19 @@ def bf16() -> Iterator[None]:
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Transformer from English to Spanish and Portuguese whose positions fit the Marian layout."""
     return made_once(tmp_path_factory, "run", lambda folder: trained(folder, "model.positions=sinusoidal_halves"))
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stand-ins for the built-in translators."""
+    return made_once(tmp_path_factory, "shipped", write_stand_ins)
+
+
+@pytest.fixture
+def built_in(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand-ins in place of the built-in translators."""
+    monkeypatch.setattr("regard.families.translation.shipped.FOLDER", stand_ins)
+    return stand_ins
 
 
 WORDS = (

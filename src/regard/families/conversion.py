@@ -10,7 +10,7 @@ from typing import get_args
 from regard.checkpoints import LoadedModel, export_model, load_model, save_model
 from regard.checkpoints.folder import local_folder
 from regard.checkpoints.models import Storage
-from regard.data.images.reading import PREPROCESSING
+from regard.data.images.files import PREPROCESSING
 from regard.data.tokenizers.huggingface import FILES
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
 from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from regard.checkpoints.folder import local_folder, resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
-from regard.data.images.reading import PREPROCESSING
+from regard.data.images.files import PREPROCESSING
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import UsageError
 from regard.families.catalog import MODELS, PIPELINES

@@ -8,7 +8,8 @@ import pytest
 
 import regard
 from regard.errors import UsageError
-from regard.families.translation.pivot import Pivot, find_route
+from regard.families.translation.pivot import Pivot
+from regard.families.translation.routes import find_route
 from regard.look.word_alignment import compose_links
 
 TEXTS = ["we are eating bread", "she is reading a long book"]
@@ -16,7 +17,7 @@ TEXTS = ["we are eating bread", "she is reading a long book"]
 
 def test_both_hops_and_their_attention_are_known(folders: list[Path]) -> None:
     first, second = (regard.load(folder) for folder in folders[:2])
-    second.tokenizer = replace(second.tokenizer, source_language="es")
+    second.tokenizer = replace(second.tokenizer, source_languages=("es",))
     answers = Pivot(first, second).translate(TEXTS, to="pt", max_length=8, n_best=2)
     for text, answer in zip(TEXTS, answers, strict=True):
         way = first.translate(text, to="es", max_length=8)

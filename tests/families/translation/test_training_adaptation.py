@@ -13,7 +13,7 @@ from regard.checkpoints.models import own_tensors
 from regard.cli.main import run
 from regard.data.formats.pairs import read_pairs
 from regard.data.synthetic.phrasebook import phrases
-from regard.data.text.pair_loader import Rehearsal
+from regard.data.text.pair_loader import RowGroup
 from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, train_pair_tokenizer
 from regard.errors import ConfigError, RegardError, UsageError
 from regard.families.language.gpt import Gpt, GptConfig
@@ -134,19 +134,18 @@ def test_the_anchor_adds_the_squared_distance_for_every_token(translator_folder,
 
 
 def test_every_epoch_has_all_new_pairs_and_its_share_of_old_ones_without_repeating_any_early():
-    rehearsal = Rehearsal(first=10, count=4)
-    epochs = [rehearsal.rows(22, 5, epoch) for epoch in range(3)]
-    assert all(sorted(rows[:10].tolist()) == list(range(10)) for rows in epochs)
-    old = [row for rows in epochs for row in rows[10:].tolist()]
-    assert sorted(old) == list(range(10, 22))
-    assert rehearsal.rows(22, 5, 1).tolist() == epochs[1].tolist()
+    new, old = RowGroup(0, 10), RowGroup(10, 22, count=4)
+    epochs = [old.rows(5, epoch) for epoch in range(3)]
+    assert all(new.rows(5, epoch).tolist() == list(range(10)) for epoch in range(3))
+    assert sorted(row for rows in epochs for row in rows.tolist()) == list(range(10, 22))
+    assert old.rows(5, 1).tolist() == epochs[1].tolist()
 
 
 def test_old_pairs_are_mixed_in_by_their_share(translator_folder, pairs, tmp_path):
     changes = ("data.old=phrasebook", "data.phrasebook.count=300", "data.old_share=0.25")
     task = _opened(translator_folder, pairs, tmp_path / "data", *changes)
     new = task.corpus.report["train"]
-    assert task.loader.rehearsal == Rehearsal(new, round(new / 3))
+    assert task.loader.groups == [RowGroup(0, new), RowGroup(new, len(task.corpus.train), round(new / 3))]
     assert task.corpus.old_valid and task.corpus.report["old"] == len(task.corpus.train) - new
 
 
@@ -188,7 +187,8 @@ def _refused(tmp_path, capsys, *sets: str) -> str:
     return error
 
 
-def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs, tmp_path, capsys):
+def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("regard.families.translation.shipped.FOLDER", tmp_path / "without weights")
     data = f"data.train={pairs}", "data.target=es"
     base = f"model.init={translator_folder}"
     one = _write(tmp_path / "one.tsv", [("we eat bread", "comemos pan")])
@@ -196,7 +196,8 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs,
     gpt = tmp_path / "gpt"
     save_model(gpt, "gpt", Gpt(GptConfig.parse({"vocab": 20, "width": 8, "heads": 2, "depth": 1, "max_length": 8})))
     (tmp_path / "empty").mkdir()
-    assert "model.init must be given" in _refused(tmp_path, capsys, *data)
+    assert "model.init must be given" in _refused(tmp_path, capsys, *data, "model.init=")
+    assert "without weights lacks" in _refused(tmp_path, capsys, *data)
     assert "which is not a folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
     assert "holds no model" in _refused(tmp_path, capsys, *data, f"model.init={tmp_path / 'empty'}")
     assert "is no translator" in _refused(tmp_path, capsys, *data, f"model.init={gpt}")

@@ -25,11 +25,12 @@ class FilterConfig(Config):
 
 
 DROPPED = ("empty", "too_long", "ratio", "copy", "duplicate")  # why a pair is left out
+OTHER = "in other languages"  # lines of a file with several languages
 
 
 def dropped_pairs(report: Mapping[str, int]) -> str:
     """How many pairs a report says were dropped, and why; empty if none was."""
-    return ", ".join(f"{report[reason]:,} {reason}" for reason in DROPPED if report.get(reason))
+    return ", ".join(f"{report[reason]:,} {reason}" for reason in (*DROPPED, OTHER) if report.get(reason))
 
 
 class PairFilter:

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard.data.formats import exchange
 from regard.data.formats.languages import same_language
 from regard.data.formats.lines import REPLACEMENT, Errors, on_damage, read_lines
 from regard.data.formats.tables import ROLES, find_columns, find_named, format_of, read_rows
@@ -21,9 +20,9 @@ PHARAOH = re.compile(r"\d+-\d+(?: \d+-\d+)*")
 STYLE = re.compile(r"[a-z0-9]*")
 LETTER = re.compile(r"[^\W\d_]")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-EXCHANGE = {".tmx": exchange.read_tmx, ".xlf": exchange.read_xliff, ".xliff": exchange.read_xliff}
+EXCHANGE = (".tmx", ".xlf", ".xliff", ".po")
 SUGGESTION = {"q", "s", "source", "target"}  # the keys of LibreTranslate's suggestions: two texts and their languages
-SUFFIXES = (".tsv", ".csv", ".jsonl", ".po", *EXCHANGE)
+SUFFIXES = (".tsv", ".csv", ".jsonl", *EXCHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,16 @@ class Pair:
     to: str = ""
     possible: Links | None = None  # gold links that are optional; includes `links`
     style: str = ""  # such as formal, if the corpus says it
+    source_language: str = ""  # if a corpus has several
+
+    def swapped(self) -> Pair:
+        """The pair of the other direction."""
+        links, possible = _flipped(self.links), _flipped(self.possible)
+        return Pair(self.target, self.source, links, possible=possible, style=self.style)
+
+
+def _flipped(links: Links | None) -> Links | None:
+    return None if links is None else tuple(sorted((target, source) for source, target in links))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +59,18 @@ class GoldPair:
 
 
 def read_pairs(
-    path: str | Path, source: str, target: str, *, style: str = "", errors: Errors = "strict"
+    path: str | Path,
+    source: str,
+    target: str,
+    *,
+    style: str = "",
+    errors: Errors = "strict",
+    others: bool = False,
 ) -> Iterator[Pair]:
     """Stream the pairs of a corpus. Its suffix gives the format; without a known suffix it is a Moses prefix.
 
     `style` names the column of a table, or the key of JSONL objects, that has the style of each translation.
+    `others` leaves out the lines of JSONL that lack one of the languages; then there may be no pair at all.
     `errors="replace"` replaces malformed UTF-8 by U+FFFD with a warning; XML files are always strict."""
     path = Path(path)
     suffix = format_of(path)
@@ -64,13 +80,13 @@ def read_pairs(
         return _refuse_empty(_read_moses(*_moses_files(path, source, target), errors), path)
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    pairs: Iterable[Pair]
+    pairs: Iterator[Pair]
     if suffix in EXCHANGE:
-        pairs = (Pair(*texts) for texts in EXCHANGE[suffix](path, source, target))
-    elif suffix == ".po":
-        pairs = (Pair(*texts) for texts in exchange.read_po(path, target, errors))
+        pairs = (Pair(*texts) for texts in _read_exchanged(path, suffix, source, target, errors))
     elif suffix == ".jsonl":
-        pairs = _read_jsonl(path, source, target, style, errors)
+        pairs = _read_jsonl(path, source, target, style, errors, others=others)
+        if others:
+            return pairs
     else:
         pairs = _read_table(path, source, target, style, errors)
     return _refuse_empty(pairs, path)
@@ -79,6 +95,14 @@ def read_pairs(
 def read_two_files(source: str | Path, target: str | Path, *, errors: Errors = "strict") -> Iterator[Pair]:
     """Stream the pairs of two files of any name, also `.gz`: line i of one translates line i of the other."""
     return _refuse_empty(_read_moses(Path(source), Path(target), errors), Path(source))
+
+
+def _read_exchanged(path: Path, suffix: str, source: str, target: str, errors: Errors) -> Iterator[tuple[str, str]]:
+    from regard.data.formats import exchange  # libraries of XML and PO, which other formats do not need
+
+    if suffix == ".po":
+        return exchange.read_po(path, target, errors)
+    return (exchange.read_tmx if suffix == ".tmx" else exchange.read_xliff)(path, source, target)
 
 
 def _refuse_empty(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:
@@ -233,13 +257,45 @@ def find_key(texts: Mapping[str, Any], language: str, role: str) -> str | None:
     return named.get(name)
 
 
-def _read_jsonl(path: Path, source: str, target: str, style: str, errors: Errors) -> Iterator[Pair]:
+def unusable_lines(path: str | Path, directions: Sequence[tuple[str, str]]) -> int:
+    """How many lines of a JSONL file have no pair in these directions; an error that names the first if none has."""
+    count, usable, first = 0, False, ""
+    for where, record in read_objects(Path(path), "strict"):
+        if any(_has(record, *direction) for direction in directions):
+            usable = True
+        else:
+            count, first = count + 1, first or f"{where}: no language of {_listed(directions)}; {_keys(record)}"
+    if first and not usable:
+        raise DataError(first)
+    return count
+
+
+def _has(record: Mapping[str, Any], source: str, target: str) -> bool:
+    if record.keys() >= SUGGESTION:
+        return _is_between(record, source, target)
+    texts = sides(record)
+    return all(find_key(texts, *each) is not None for each in ((source, "source"), (target, "target")))
+
+
+def _listed(directions: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{source} to {target}" for source, target in directions)
+
+
+def _keys(record: Mapping[str, Any]) -> str:
+    return f"the keys are: {', '.join(sides(record))}"
+
+
+def _read_jsonl(
+    path: Path, source: str, target: str, style: str, errors: Errors, *, others: bool = False
+) -> Iterator[Pair]:
     for where, record in read_objects(path, errors):
         told = _style(record.get(style), where) if style else ""
         if record.keys() >= SUGGESTION:
             if not _is_between(record, source, target):
                 continue
             record = {"source": record["q"], "target": record["s"]}
+        if others and not _has(record, source, target):
+            continue
         texts = sides(record)
         here = text_of(texts, source, "source", where, errors)
         there = text_of(texts, target, "target", where, errors)

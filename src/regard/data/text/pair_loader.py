@@ -16,7 +16,7 @@ from regard.errors import ConfigError, DataError
 IdPair = tuple[Ids, Ids]
 
 MEASURED = 1000  # pairs segmented again to measure how much sampling lengthens them
-REHEARSED = 7  # tells the order of old pairs from other draws of the same seed
+DRAWN = 7  # tells the order of the rows of a group from other draws of the same seed
 MARGIN = 1.1  # reserve in a batch for segmentations longer than the average
 
 
@@ -62,20 +62,22 @@ def _cuts(sizes: Rows, batch_tokens: int, max_sentences: int | None) -> list[int
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """Old pairs mixed into every epoch: those from row `first` on are old, and `count` of them are taken each time.
+class RowGroup:
+    """Rows from `first` to before `end`, of which `count` are drawn in each epoch; None: all of them, once.
 
-    They are taken in an order that the seed decides, so that all of them are used before any is repeated.
+    They are drawn in an order that the seed decides, so that all of them are used before any is repeated.
     """
 
     first: int
-    count: int
+    end: int
+    count: int | None = None
 
-    def rows(self, total: int, seed: int, epoch: int) -> Rows:
-        """All new rows, and the old rows of this epoch."""
-        old = self.first + np.random.default_rng([seed, REHEARSED]).permutation(total - self.first)
-        taken = np.arange(epoch * self.count, (epoch + 1) * self.count) % max(len(old), 1)
-        return np.concatenate([np.arange(self.first), old[taken]])
+    def rows(self, seed: int, epoch: int) -> Rows:
+        """The rows of this epoch."""
+        if self.count is None:
+            return np.arange(self.first, self.end)
+        order = self.first + np.random.default_rng([seed, DRAWN]).permutation(self.end - self.first)
+        return order[np.arange(epoch * self.count, (epoch + 1) * self.count) % max(len(order), 1)]
 
 
 class PairLoader(Loader[Batch]):
@@ -93,7 +95,7 @@ class PairLoader(Loader[Batch]):
         max_length: int | None = None,
         max_sentences: int | None = None,
         sampler: PairSampler | None = None,
-        rehearsal: Rehearsal | None = None,
+        groups: Sequence[RowGroup] = (),
         workers: int = 0,
         pin: bool = False,
         rank: int = 0,
@@ -103,7 +105,7 @@ class PairLoader(Loader[Batch]):
         self._lengths = source.astype(np.int32), target.astype(np.int32)  # kept in memory
         _refuse_unusable(store, self._lengths, max_length)
         self.batch_tokens, self.seed, self.max_sentences = batch_tokens, seed, max_sentences
-        self.round_lengths, self.rehearsal = round_lengths, rehearsal
+        self.round_lengths, self.groups = round_lengths, groups
         self._resampler = (
             None if sampler is None else Resampler(store, sampler, batch_tokens, max_length, round_lengths)
         )
@@ -115,7 +117,7 @@ class PairLoader(Loader[Batch]):
         source, target = self._lengths
         if self._resampler is not None:
             source, target = (np.ceil(side * self._resampler.growth).astype(np.int64) for side in self._lengths)
-        rows = None if self.rehearsal is None else self.rehearsal.rows(len(source), self.seed, epoch)
+        rows = np.concatenate([group.rows(self.seed, epoch) for group in self.groups]) if self.groups else None
         if rows is not None:
             source, target = source[rows], target[rows]
         batches = plan_batches(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import sacrebleu
 
 from regard.data.formats.pairs import GoldPair, Pair, read_gold, read_pairs
-from regard.data.synthetic.phrasebook import phrases
+from regard.data.synthetic.phrasebook.morphology import LANGUAGES
 from regard.data.tokenizers.unknown_words import share_of_all
 from regard.errors import DataError, UsageError
 from regard.families.translation.metrics import bleu_metric, corpus_scores
+from regard.families.translation.prepare import spoken
 from regard.families.translation.quality import (
     Calibration,
     Evidence,
@@ -46,6 +48,7 @@ def held_out_pairs(
     data: str,
     to: str = "",
     *,
+    source: str = "",
     part: Part = "test",
     count: int = 500,
     min_words: int = 1,
@@ -54,16 +57,21 @@ def held_out_pairs(
 ) -> list[Pair]:
     """The pairs to evaluate: a file, or new held-out sentences of the built-in phrasebook."""
     targets = [to] if to else list(translator.tokenizer.target_languages)
+    sources = [source] if source else list(translator.tokenizer.source_languages)
     if data == PHRASEBOOK:
-        drawn = [
-            phrases(target, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words)
-            for target in targets
+        directions = [(one, other) for one in sources for other in targets]
+        known = [each for each in directions if not {*each}.isdisjoint(LANGUAGES)] or directions
+        return [
+            replace(pair, source_language=one if len(sources) > 1 else "", to=other)
+            for one, other in known
+            for pair in spoken(one, other, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words)
         ]
-        return [pair for pairs in drawn for pair in pairs]
     if len(targets) > 1:
         raise UsageError(f"this model translates into {', '.join(targets)}; say which with --to")
-    pairs = read_pairs(data, translator.tokenizer.source_language, targets[0])
-    return [Pair(pair.source, pair.target, pair.links, to=targets[0], possible=pair.possible) for pair in pairs]
+    if len(sources) > 1:
+        raise UsageError(f"this model translates from {', '.join(sources)}; say which with --from")
+    pairs = read_pairs(data, sources[0], targets[0])
+    return [replace(pair, to=targets[0]) for pair in pairs]
 
 
 def evaluate_pairs(

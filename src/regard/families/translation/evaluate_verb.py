@@ -31,6 +31,7 @@ class TranslatorEvaluation:
     of: ClassVar[str] = "models that translate"
 
     to: To = ""
+    source: Annotated[str, typer.Option("--from", help="Source language, for models that read several.")] = ""
     min_words: Annotated[int, typer.Option(min=1, help="Phrasebook: shortest sentences.")] = 1
     max_words: Annotated[int, typer.Option(min=1, help="Phrasebook: longest sentences.")] = LONGEST
     gold: Annotated[
@@ -64,21 +65,24 @@ class TranslatorEvaluation:
     ) -> dict[str, object]:
         """BLEU, chrF and exact match on pairs; the alignment error rate against gold; estimates of quality."""
         from regard.families.translation import evaluate
+        from regard.families.translation.metrics import direction_scores
 
         gold = located_file(self.gold)
-        self._check(models, data, evaluate.MERGES)
+        of_run = [] if data or gold else _held_out_of_run(models, self.to, self.source)
+        self._check(models, bool(data or of_run), evaluate.MERGES)
         by_hand = evaluate.gold_pairs(gold, first=self.gold_first, strip_accents=self.strip_accents) if gold else []
         translator = load_translator(models or [model_into(self.to)], **loading)
         exact = {name: value for name, value in loading.items() if name != "precision"}
         ask_opinions(translator, self.passes, self.reverse, **exact)
         results: dict[str, object] = {}
-        if data:
-            pairs = evaluate.held_out_pairs(
-                translator, data, self.to, count=options.count, min_words=self.min_words, max_words=self.max_words,
-                seed=options.seed,
+        if data or of_run:
+            pairs = of_run or evaluate.held_out_pairs(
+                translator, data, self.to, source=self.source, count=options.count, min_words=self.min_words,
+                max_words=self.max_words, seed=options.seed,
             )  # fmt: skip
             beam = {} if options.beam is None else {"beam": options.beam}
             results, answers = evaluate.evaluate_pairs(translator, pairs, **beam)
+            results |= direction_scores([answer.text for answer in answers], pairs)
             if self.quality or self.calibrate:
                 results |= _estimates(translator, pairs, answers, models[0] if self.calibrate else "")
             if options.output:
@@ -91,9 +95,12 @@ class TranslatorEvaluation:
             results["layers"] = evaluate.error_rates_by_reading(translator, by_hand, self.to)
         return results
 
-    def _check(self, models: Sequence[str], data: str, merges: Sequence[str]) -> None:
+    def _check(self, models: Sequence[str], data: bool, merges: Sequence[str]) -> None:
         if not data and not self.gold:
-            raise UsageError("say what to measure on: pairs (a path or `phrasebook`), --gold FILE or --text FILE")
+            raise UsageError(
+                "say what to measure on: pairs (a path or `phrasebook`), --gold FILE or --text FILE; only a run that "
+                "still has its data is measured on its own held-out pairs"
+            )
         if (self.backward or self.layers) and not self.gold:
             raise UsageError("--backward and --layers measure alignments; give hand-made ones with --gold FILE")
         if self.merge not in merges:
@@ -104,6 +111,15 @@ class TranslatorEvaluation:
             raise UsageError("--passes and --reverse are for estimates of quality; give --quality or --calibrate too")
         if self.calibrate and len(models) != 1:
             raise UsageError(f"--calibrate writes into the folder of one model, and {len(models)} were given with -m")
+
+
+def _held_out_of_run(models: Sequence[str], to: str, source: str) -> list[Pair]:
+    """The held-out pairs of the run that trained the only model; none if its folder has no data."""
+    from regard.checkpoints.folder import local_folder
+    from regard.families.translation.prepare import held_out_of_run
+
+    pairs = held_out_of_run(local_folder(models[0]), to) if len(models) == 1 else []
+    return [pair for pair in pairs if not source or source == pair.source_language]
 
 
 def _estimates(

@@ -156,12 +156,9 @@ class PairEvaluation:
             answers += [self.tokenizer.target.decode(best[0].tokens) for best in found]
             pairs += some
         self.samples = _samples(pairs, answers)
-        targets = sorted({pair.to for pair in pairs})
-        values = corpus_scores(answers, [pair.target for pair in pairs], targets)
-        for to in targets if len(targets) > 1 else ():
-            chosen = [i for i, pair in enumerate(pairs) if pair.to == to]
-            part = corpus_scores([answers[i] for i in chosen], [pairs[i].target for i in chosen], [to])
-            values |= {f"{name}_{to}": value for name, value in part.items()}
+        values = corpus_scores(answers, [pair.target for pair in pairs], {pair.to for pair in pairs})
+        for direction, part in direction_scores(answers, pairs).items():
+            values |= {f"{name}_{direction}": value for name, value in part.items()}
         return values
 
 
@@ -178,6 +175,20 @@ def corpus_scores(answers: Sequence[str], references: Sequence[str], targets: It
         "bleu": bleu_metric(targets).corpus_score(answers, [references]).score,
         "chrf": sacrebleu.corpus_chrf(answers, [references]).score,
         "exact": same / len(answers),
+    }
+
+
+def direction_scores(answers: Sequence[str], pairs: Sequence[Pair]) -> dict[str, dict[str, float]]:
+    """The scores of each pair of languages, by the name of the language in which they differ; none if all are alike."""
+    several = [len({getattr(pair, side) for pair in pairs}) > 1 for side in ("source_language", "to")]
+    rows: dict[str, list[int]] = {}
+    for row, pair in enumerate(pairs):
+        named = [code for code, differs in zip((pair.source_language, pair.to), several, strict=True) if differs]
+        rows.setdefault("-".join(named), []).append(row)
+    return {
+        name: corpus_scores([answers[i] for i in some], [pairs[i].target for i in some], {pairs[i].to for i in some})
+        for name, some in sorted(rows.items())
+        if any(several)
     }
 
 

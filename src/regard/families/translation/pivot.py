@@ -29,6 +29,10 @@ class PivotTranslation(Translation):
     def truncated(self) -> bool:
         return any(each.truncated for each in self.hops)
 
+    @cached_property
+    def repeated(self) -> bool:
+        return any(each.repeated for each in self.hops)
+
     @property
     def source_words(self) -> list[str]:
         return self.hops[0].source_words

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from regard.data.formats.filters import PairFilter, dropped_pairs, split_by_hash
-from regard.data.formats.languages import styled
-from regard.data.formats.pairs import Pair, read_pairs, read_two_files
+from regard.data.formats.filters import OTHER, PairFilter, dropped_pairs, split_by_hash
+from regard.data.formats.languages import same_language, styled
+from regard.data.formats.pairs import Pair, read_pairs, read_two_files, unusable_lines
+from regard.data.formats.tables import format_of
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_store import PairStore, encode_corpus
+from regard.data.text.variants import with_variants
 from regard.data.tokenizers.pair import PairTokenizer, TokenizerConfig, read_pair_tokenizer, train_pair_tokenizer
 from regard.errors import DataError
 from regard.families.translation.base_translator import write_base
 from regard.families.translation.word_aligner import Aligner
-from regard.training.recipe.data_sections import PAIR_PARTS, PairPart, PairsSection
+from regard.training.recipe.data_sections import PAIR_PARTS, CorpusSection, PairPart, PairsSection
 from regard.training.recipe.files import PHRASEBOOK
+from regard.training.run_folder import DATA
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
 
-REPORT = "report.json"
+REPORT, SIZES = "report.json", "corpora.json"
 OLD_VALID: Literal["old_valid"] = "old_valid"
 PHRASEBOOK_PARTS: dict[PairPart, Part] = {**{part: part for part in PARTS}, "old": "train", OLD_VALID: "valid"}
 TRAIN_TEXT, OLD_TEXT = "train.jsonl", "old.jsonl"
 BASE = "base"  # the folder of the translator that training starts from
 PLAIN_SHARE = 0.1  # of training pairs with a style that are learnt without it
+ENGLISH = "en"
 FEWEST = 10  # pairs of an adaptation
 LEARNT_FROM = 250_000  # the most pairs, evenly spread, that a tokenizer is learnt from
 
@@ -46,6 +50,7 @@ class Corpus:
     test: list[Pair]
     old_valid: list[Pair]
     report: dict[str, int]
+    sizes: list[int]  # the training pairs of each corpus
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,14 @@ class PairFile:
     def __iter__(self) -> Iterator[Pair]:
         with self.path.open(encoding="utf-8", newline="\n") as file:
             for line in file:
-                source, target, to, links, possible = json.loads(line)
-                yield Pair(source, target, _tuples(links), to, _tuples(possible))
+                source, target, to, links, possible, *language = json.loads(line)
+                yield Pair(source, target, _tuples(links), to, _tuples(possible), source_language="".join(language))
 
     @contextmanager
     def writer(self) -> Iterator[Callable[[Pair], None]]:
         """A function that adds a pair."""
         with self.path.open("w", encoding="utf-8", newline="\n") as file:
-            yield lambda pair: print(
-                json.dumps([pair.source, pair.target, pair.to, pair.links, pair.possible]), file=file
-            )
+            yield lambda pair: file.write(f"{json.dumps(_fields(pair))}\n")
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,11 @@ class EveryNth:
 
     def __iter__(self) -> Iterator[Pair]:
         return islice(self.pairs, 0, None, self.step)
+
+
+def _fields(pair: Pair) -> list[object]:
+    fields: list[object] = [pair.source, pair.target, pair.to, pair.links, pair.possible]
+    return [*fields, pair.source_language] if pair.source_language else fields
 
 
 def _tuples(links: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
@@ -107,14 +115,16 @@ class PairPreparation:
 
     def open(self, folder: Path) -> Corpus:
         """The corpus that was written into `folder`."""
-        old_valid = folder / f"{OLD_VALID}.jsonl"
+        old_valid, sizes = folder / f"{OLD_VALID}.jsonl", folder / SIZES
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
         return Corpus(
             PairTokenizer.load(folder / (BASE if self.init else "tokenizer")),
             PairStore.open(folder / "train"),
             list(PairFile(folder / "valid.jsonl")),
             list(PairFile(folder / "test.jsonl")),
             list(PairFile(old_valid)) if old_valid.exists() else [],  # runs of earlier versions have none
-            json.loads((folder / REPORT).read_text(encoding="utf-8")),
+            report,
+            json.loads(sizes.read_text(encoding="utf-8")) if sizes.exists() else [report["train"]],
         )
 
     def _write(self, folder: Path, poll: Poll) -> None:
@@ -122,7 +132,7 @@ class PairPreparation:
         if self.init:  # first of all, since a folder that is no translator is found at once
             stages.once("base", lambda place: write_base(self.init, place / BASE, self.data, frozen=self.frozen))
         elif self.tokenizer.file:  # the same for a file that is no SentencePiece model
-            read_pair_tokenizer(self.tokenizer, self.data.source, self.data.targets)
+            read_pair_tokenizer(self.tokenizer, self.data.sources, self.data.targets)
         texts = stages.once("texts", lambda place: self._sort_into_files(place, poll))
         train, old = (PairFile(texts / name) for name in (TRAIN_TEXT, OLD_TEXT))
         count = json.loads((texts / REPORT).read_text(encoding="utf-8"))["train"]
@@ -131,10 +141,10 @@ class PairPreparation:
             styles = sorted({pair.to for pair in train}.difference(self.data.targets)) if self.data.style else []
             targets = [*self.data.targets, *styles]
             if self.tokenizer.file:
-                tokenizer = read_pair_tokenizer(self.tokenizer, self.data.source, targets)
+                tokenizer = read_pair_tokenizer(self.tokenizer, self.data.sources, targets)
             else:
                 some = EveryNth(train, -(-count // LEARNT_FROM))
-                tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.source, targets)
+                tokenizer = train_pair_tokenizer(some, self.tokenizer, self.data.sources, targets)
             tokenizer.save(place / "tokenizer")
 
         if self.init:
@@ -153,6 +163,7 @@ class PairPreparation:
 
     def _sort_into_files(self, folder: Path, poll: Poll) -> None:
         """Read every source once, since generating or parsing it may be slow; count the pairs kept and dropped."""
+        others = sum(map(self._unusable, PAIR_PARTS))
         keep, counts = PairFilter(self.data.filters), Counter[str]()
         with ExitStack() as stack:
             files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PAIR_PARTS}
@@ -162,8 +173,20 @@ class PairPreparation:
                 files[part](pair)
                 counts[part] += 1
 
-            for pair in keep(self._pairs("train")):
-                write("valid" if not self.data.valid and self._held_out(pair) else "train", pair)
+            def learnt(pairs: Iterable[Pair]) -> Iterator[Pair]:
+                """The pairs but those held out for validation, which are written."""
+                for pair in pairs:
+                    if not self.data.valid and self._held_out(pair):
+                        write("valid", pair)
+                    else:
+                        yield pair
+
+            sizes = []
+            for corpus in self.data.corpora("train"):
+                before = counts["train"]
+                for pair in with_variants(learnt(keep(self._read("train", corpus))), self.data.variants, self.seed):
+                    write("train", pair)
+                sizes.append(counts["train"] - before)
             for pair in PairFilter(self.data.filters)(self._pairs("old")):
                 write(OLD_VALID if not self.data.old_valid and self._held_out(pair) else "old", pair)
             for part in ("valid", "test", OLD_VALID):
@@ -172,6 +195,7 @@ class PairPreparation:
         dropped = dropped_pairs(keep.report)
         if not counts["train"]:
             raise DataError(f"no training pair is left after filtering: {dropped}; loosen [data.filters]")
+        self._refuse_untaught(sizes)
         if self.init and counts["train"] < FEWEST:
             usable = "1 usable pair" if counts["train"] == 1 else f"{counts['train']} usable pairs"
             raise DataError(
@@ -179,28 +203,57 @@ class PairPreparation:
                 f"to adapt a model give at least {FEWEST}, better 500"
             )
         report: dict[str, int] = {**keep.report, **{part: counts[part] for part in PAIR_PARTS}}
+        if others:
+            report[OTHER] = others
         (folder / REPORT).write_text(json.dumps(report), encoding="utf-8")
+        (folder / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+
+    def _refuse_untaught(self, sizes: Sequence[int]) -> None:
+        """Refuse a language without a training pair."""
+        taught = [corpus for corpus, size in zip(self.data.corpora("train"), sizes, strict=True) if size]
+        for side, codes in {"source": self.data.sources, "target": self.data.targets}.items():
+            if missing := [code for code in codes if code not in {getattr(corpus, side) for corpus in taught}]:
+                raise DataError(f"data.{side}: no training pair for {', '.join(missing)}; give some, or leave it out")
 
     def _pairs(self, part: PairPart) -> Iterator[Pair]:
-        for target in self.data.targets_of(part):
-            path = self.data.path(part, target)
-            if path:
-                for pair in self._of_target(part, path, target):
-                    to = target if part == "train" and self._without_style(pair) else styled(target, pair.style)
-                    yield Pair(pair.source, pair.target, pair.links, to, pair.possible)
+        return chain.from_iterable(self._read(part, corpus) for corpus in self.data.corpora(part))
 
-    def _of_target(self, part: PairPart, path: str, target: str) -> Iterator[Pair]:
-        data = self.data
-        if source := data.source_lines(part):
-            return read_two_files(source, path)
-        if path != PHRASEBOOK and data.swap:
-            pairs = read_pairs(path, target, data.source, style=data.style)
-            return (Pair(pair.target, pair.source, style=pair.style) for pair in pairs)
-        if path != PHRASEBOOK:
-            return read_pairs(path, data.source, target, style=data.style)
-        book, drawn = data.phrasebook, PHRASEBOOK_PARTS[part]
+    def _read(self, part: PairPart, corpus: CorpusSection) -> Iterator[Pair]:
+        target = corpus.target
+        language = corpus.source if len(self.data.sources) > 1 else ""
+        for pair in self._of_corpus(part, corpus):
+            plain = not pair.style or (part == "train" and self._without_style(pair))
+            to = target if plain else styled(target, pair.style)
+            yield Pair(pair.source, pair.target, pair.links, to, pair.possible, source_language=language)
+
+    def _of_corpus(self, part: PairPart, corpus: CorpusSection) -> Iterator[Pair]:
+        source, target, path = corpus.source, corpus.target, corpus.path
+        if corpus.lines:
+            return read_two_files(corpus.lines, path)
+        if path == PHRASEBOOK:
+            return self._phrases(part, source, target)
+        options: dict[str, Any] = {"style": corpus.style, "others": self._several}
+        if corpus.swap:
+            return (pair.swapped() for pair in read_pairs(path, target, source, **options))
+        return read_pairs(path, source, target, **options)
+
+    def _unusable(self, part: PairPart) -> int:
+        """How many lines of files with several languages have no pair of those that are trained."""
+        directions: dict[str, list[tuple[str, str]]] = {}
+        for corpus in self.data.corpora(part):
+            if format_of(Path(corpus.path)) == ".jsonl" and not corpus.lines:
+                directions.setdefault(corpus.path, []).append((corpus.source, corpus.target))
+        return sum(unusable_lines(path, each) for path, each in directions.items()) if self._several else 0
+
+    @property
+    def _several(self) -> bool:
+        return len(self.data.sources) * len(self.data.targets) > 1
+
+    def _phrases(self, part: PairPart, source: str, target: str) -> Iterator[Pair]:
+        book, drawn = self.data.phrasebook, PHRASEBOOK_PARTS[part]
         count = {"train": book.count, "valid": book.valid_count, "test": book.test_count}[drawn]
-        return phrases(
+        return spoken(
+            source,
             target,
             part=drawn,
             count=count,
@@ -217,6 +270,23 @@ class PairPreparation:
     def _held_out(self, pair: Pair) -> bool:
         """Whether a pair belongs to the share held out for validation; all translations of a source do, or none."""
         return split_by_hash(pair.source, {"train": 1.0 - self.data.split, "valid": self.data.split}) == "valid"
+
+
+def spoken(source: str, target: str, **drawn: Any) -> Iterator[Pair]:
+    """Pairs of the phrasebook, which is written from English, in either direction."""
+    if same_language(target, ENGLISH):
+        return (pair.swapped() for pair in phrases(source, **drawn))
+    return phrases(target, **drawn)
+
+
+def held_out_of_run(folder: Path, to: str = "") -> list[Pair]:
+    """The test pairs of a run, or else those it was validated on; only those into `to`, if it is given."""
+    for part in ("test", "valid"):
+        file = PairFile(folder / DATA / f"{part}.jsonl")
+        pairs = [pair for pair in file if not to or pair.to == to] if file.path.is_file() else []
+        if pairs:
+            return pairs
+    return []
 
 
 def _filled(pair: Pair) -> bool:

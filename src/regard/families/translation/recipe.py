@@ -116,13 +116,17 @@ class TranslationRecipe(Recipe):
         """The largest vocabulary that a new model may get: that of the given files, where there are some."""
         if self.model.init or not self.tokenizer.file:
             return super().vocabulary
-        tokenizer = read_pair_tokenizer(self.tokenizer, self.data.source, self.data.targets)
+        tokenizer = read_pair_tokenizer(self.tokenizer, self.data.sources, self.data.targets)
         return max(tokenizer.source.size, tokenizer.target.size)
 
     def reversed(self) -> Self:
         """The recipe of the other direction, on the same files."""
         if self.model.init:
             raise ConfigError(f"model.init = {self.model.init!r}: knows one direction; adapt each direction by itself")
+        if len(self.data.sources) > 1 or self.data.is_mixture:
+            raise ConfigError(
+                "data.train is a list of corpora, or data.source is one; write a recipe for each direction"
+            )
         if len(self.data.targets) > 1 or (isinstance(self.data.train, dict) and not self.data.source_lines("train")):
             raise ConfigError(f"data.target is {self.data.target!r}; both directions need one target language")
         if self.data.train == PHRASEBOOK:

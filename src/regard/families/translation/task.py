@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from regard.config import Config
 from regard.data.batch import Batch
 from regard.data.formats.filters import dropped_pairs
 from regard.data.formats.pairs import Pair
-from regard.data.text.pair_loader import PairLoader, Rehearsal
+from regard.data.text.pair_loader import PairLoader, RowGroup
 from regard.data.tokenizers.bpe_dropout import PairSampler
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
@@ -90,15 +91,23 @@ class TranslationTask(SupervisedTask[Batch]):
             seed=seed,
             round_lengths=training.round_lengths,
             sampler=PairSampler(tokenizer, dropout, seed) if dropout else None,
-            rehearsal=self._rehearsal(),
+            groups=self._groups(),
             **loader_options(training, self.device),
         )
 
-    def _rehearsal(self) -> Rehearsal | None:
-        report, share = self.corpus.report, self.recipe.data.old_share
-        if not (old := report.get("old", 0)):
-            return None
-        return Rehearsal(report["train"], min(old, round(report["train"] * share / (1 - share))))
+    def _groups(self) -> list[RowGroup]:
+        """The training corpora and the old pairs, with what is drawn of each per epoch; none if that is all, once."""
+        report, sizes, share = self.corpus.report, self.corpus.sizes, self.recipe.data.old_share
+        ends = list(accumulate(sizes))
+        drawn = self.recipe.data.drawn(sizes) if len(sizes) > 1 or self.recipe.data.is_mixture else sizes
+        groups = [
+            RowGroup(end - size, end, None if count == size else count)
+            for end, size, count in zip(ends, sizes, drawn, strict=True)
+        ]
+        if old := report.get("old", 0):
+            taken = min(old, round(sum(drawn) * share / (1 - share)))
+            return [*groups, RowGroup(ends[-1], ends[-1] + old, taken)]
+        return groups if list(drawn) != sizes else []
 
     def _refuse_unusable(self, unknown: dict[str, float]) -> None:
         if self.recipe.model.init and max(unknown.values()) > MOST_UNKNOWN:
@@ -258,9 +267,11 @@ def _preparation(recipe: TranslationRecipe) -> PairPreparation:
 
 def _summary(recipe: TranslationRecipe, report: dict[str, int]) -> str:
     data = recipe.data
-    dropped, named = dropped_pairs(report), [data.train] if isinstance(data.train, str) else data.train.values()
+    dropped = dropped_pairs(report)
+    named = dict.fromkeys(file for corpus in data.corpora("train") for file in (corpus.lines, corpus.path) if file)
     text = (
-        f"{report['train']:,} sentence pairs {data.source} → {', '.join(data.targets)} from {', '.join(named)}; "
+        f"{report['train']:,} sentence pairs {', '.join(data.sources)} → {', '.join(data.targets)} "
+        f"from {', '.join(named)}; "
         f"{report['valid']:,} for validation, {report['test']:,} for testing"
     )
     if recipe.model.init:

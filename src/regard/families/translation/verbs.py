@@ -355,6 +355,8 @@ class Translate(TextVerb):
         if answer.truncated:
             reached = "the translation reached the length limit and may lack its end"
             warnings.warn(f"line {self.count}: {reached}", stacklevel=1)
+        if answer.repeated:
+            print(f"regard: warning: line {self.count}: the translation repeats itself", file=sys.stderr)
         if self.typed and not self.as_json:
             _show_matches(answer.source, self.matches(answer.source))
         self.unknown.note(answer.source, answer.unknown)

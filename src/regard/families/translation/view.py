@@ -44,7 +44,13 @@ class TranslationInspection(TextInspection):
 
 
 def inspect_translator(
-    translator: Translator | ShippedTranslator, text: str, *, pair: str = "", to: str = "", target: str = "", **generation: Any
+    translator: Translator | ShippedTranslator,
+    text: str,
+    *,
+    pair: str = "",
+    to: str = "",
+    target: str = "",
+    **generation: Any,
 ) -> TextInspection:
     """One sentence with the model's own translation, or with a given one."""
     if isinstance(translator, ShippedTranslator):

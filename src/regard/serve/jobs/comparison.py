@@ -66,9 +66,14 @@ def compare_run(run: Path, corrections: Path) -> RunComparison:
 def _compare(run: Path, corrections: Path) -> RunComparison:
     old, new = Translator.load(run / DATA / BASE), Translator.load(run)
     old.settings = new.settings  # the copy of the first model has its weights alone
-    held_out, source = list(PairFile(run / DATA / "valid.jsonl")), new.tokenizer.source_language
+    held_out = list(PairFile(run / DATA / "valid.jsonl"))
     languages = sorted({pair.to for pair in held_out})
-    corrected = [pair for to in languages for pair in _corrections(corrections, source, to)]
+    corrected = [
+        pair
+        for source in new.tokenizer.source_languages
+        for to in languages
+        for pair in _corrections(corrections, source, to)
+    ]
     sets: dict[Kind, list[Pair]] = {"held_out": held_out, "corrections": corrected}
     return RunComparison(
         sets=[_compared(kind, compare_versions(old, new, _some(pairs), SHOWN)) for kind, pairs in sets.items() if pairs]

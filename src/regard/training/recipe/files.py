@@ -72,7 +72,9 @@ def data_files(data: Mapping[str, Any]) -> list[str]:
 
 
 def _strings(value: object) -> list[str]:
-    """All strings within a value: a path, a list of paths, or a table of paths."""
+    """All paths within a value: a path, a table of paths, or a list of paths or corpora."""
+    if isinstance(value, dict) and "path" in value:
+        return _strings(value["path"])
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [value] if isinstance(value, str) else [text for each in inner for text in _strings(each)]
 
