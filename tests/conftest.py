@@ -1,7 +1,6 @@
 """Shared fixtures: small trained translators, models with random weights, and a server; each is made once."""
 
 import gc
-import itertools
 import json
 import os
 import shutil
@@ -52,6 +51,7 @@ from regard.serve.run import listen
 from regard.serve.settings import ServeSettings
 from regard.training.loop import train
 from regard.training.recipe.load import load_recipe
+from stand_ins import write_stand_ins
 from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  (pytest finds its hooks here)
 
 # `make test` draws the same examples every time, so its result is reproducible; `make faults` draws new and more ones.
@@ -73,12 +73,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-DEMO_NUMBERS = itertools.count()
 TINY = (
     "data.phrasebook.count=400", "data.phrasebook.valid_count=20", "data.phrasebook.test_count=2",
     "data.phrasebook.max_words=6", "model.width=64", "model.heads=2", "model.ffn_width=128",
     "model.encoder_depth=1", "model.decoder_depth=2", "model.dropout=0.0",
-    "tokenizer.kind=bpe", "tokenizer.size=600", "tokenizer.min_frequency=2", "training.label_smoothing=0.1",
+    "model.norm=post", "tokenizer.kind=bpe", "tokenizer.size=600", "tokenizer.min_frequency=2",
+    "tokenizer.mark_case=true", "training.label_smoothing=0.1",
     "decoding.beam=4", "training.steps=100", "training.warmup=20", "training.lr=5e-3", "training.batch_tokens=1024",
     "training.validate_every=0", "training.checkpoint_every=0", "training.device=cpu",
 )  # fmt: skip
@@ -119,15 +119,6 @@ def checked_shapes() -> None:
     shape_checks.begin_test()
 
 
-@pytest.fixture(autouse=True)
-def own_demo(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the demo of this test, made when it is trained: no server of a test lists the demo that a person,
-    or a page in another test, trained on this machine."""
-    folder = tmp_path_factory.getbasetemp() / "demos" / f"{os.getpid()}-{next(DEMO_NUMBERS)}"
-    monkeypatch.setattr("regard.serve.jobs.runs.demo_folder", lambda: folder)
-    return folder
-
-
 @pytest.fixture
 def bf16() -> Iterator[None]:
     """bf16 products on any CPU: oneDNN is off if it does not support them, since torch would otherwise disable it for
@@ -141,6 +132,19 @@ def bf16() -> Iterator[None]:
 def translator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Transformer from English to Spanish and Portuguese whose positions fit the Marian layout."""
     return made_once(tmp_path_factory, "run", lambda folder: trained(folder, "model.positions=sinusoidal_halves"))
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stand-ins for the built-in translators."""
+    return made_once(tmp_path_factory, "shipped", write_stand_ins)
+
+
+@pytest.fixture
+def built_in(stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand-ins in place of the built-in translators."""
+    monkeypatch.setattr("regard.families.translation.shipped.FOLDER", stand_ins)
+    return stand_ins
 
 
 WORDS = (

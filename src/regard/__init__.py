@@ -1,6 +1,7 @@
 """Regard: attention models you can train, run fast, and look into.
 
 >>> import regard
+>>> regard.load().translate("where is the station?", to="fr").text  # the built-in models: en, es, pt, fr, de, it
 >>> translator = regard.load("runs/en-es")
 >>> answer = translator.translate("we are eating bread", beam=5)
 >>> answer.text, answer.score, answer.attention, answer.alignment
@@ -30,7 +31,7 @@ os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
 
 
 def load(*folders: str | Path, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32") -> Pipeline:
-    """Load a model folder or `hf:owner/name` as the pipeline that runs it.
+    """Load a model folder or `hf:owner/name` as the pipeline that runs it; without one, the built-in translators.
 
     `families/catalog.py` lists the pipelines: a `Translator` for models of sentence pairs, a `TextEncoder`
     for BERT's family, a `LanguageModel` for GPTs, an `ImageClassifier` for image models, and others. Several folders of

@@ -16,10 +16,12 @@ from torch import nn
 from regard import checkpoints
 from regard.checkpoints import folder as folders
 from regard.checkpoints import models, weights
+from regard.checkpoints.int8 import from_int8, quantize_rows, to_int8
 from regard.errors import CheckpointError
 from regard.families.catalog import MODELS
 from regard.families.language.word2vec import Word2Vec
 from regard.families.translation.transformer import Transformer, TransformerConfig
+from regard.runtime.convert import fast_model
 
 SMALL = TransformerConfig(
     source_vocab=11, target_vocab=13, width=8, heads=2, encoder_depth=1, decoder_depth=1, ffn_width=8
@@ -475,3 +477,54 @@ def test_permissions_follow_the_umask(tmp_path):
     umask = os.umask(0)
     os.umask(umask)
     assert (tmp_path / "m").stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+# --- int8 ---
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 70), st.floats(-35, 20))
+def test_stored_rows_are_quantized_to_themselves(seed, rows, columns, exponent):
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(rows, columns, generator=generator) * 10**exponent
+    matrix[0] = 0
+    stored = to_int8({"a.weight": matrix})
+    again, scales = quantize_rows(from_int8(stored, "here")["a.weight"])
+    assert torch.equal(again, stored["a.weight"].float())
+    assert torch.equal(scales[:, 0], stored["a.weight_scale"])
+
+
+def test_every_scale_is_stable():
+    largest = torch.arange(1, 2, 2**-20, dtype=torch.float32)[:, None]
+    stored = to_int8({"weight": largest})
+    _, scales = quantize_rows(from_int8(stored, "here")["weight"])
+    assert torch.equal(scales[:, 0], stored["weight_scale"])
+    assert torch.allclose(scales[:, 0] * 127, largest[:, 0], rtol=2**-22)
+
+
+def test_a_model_is_stored_in_int8_and_computes_the_same(tmp_path):
+    torch.manual_seed(0)
+    model = Transformer(SMALL).eval()
+    models.save_model(tmp_path / "fp32", "transformer", model)
+    models.save_model(tmp_path / "int8", "transformer", model, storage="int8")
+    stored = load_file(tmp_path / "int8" / "model.safetensors")
+    assert stored["output_weight"].dtype == torch.int8
+    assert stored["encoder.0.feed_forward.up.bias"].dtype == torch.float32
+    exact, rounded = (models.load_model(tmp_path / name).model for name in ("fp32", "int8"))
+    source, mask = torch.tensor([[4, 5, 6]]), torch.ones(1, 3, dtype=torch.bool)
+    say = torch.tensor([[1, 3]])
+    assert torch.allclose(exact(source, mask, say), rounded(source, mask, say), atol=0.1)
+    fast = [fast_model(each, "int8") for each in (model, exact, rounded)]
+    answers = [each.encoder[0].attention.query.weight for each in fast]
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+    models.save_model(tmp_path / "again", "transformer", rounded, storage="int8")
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "int8" / "model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("wrong", [{"weight_scale": torch.ones(2)}, {"weight": torch.ones(2, 2, dtype=torch.int8)}])
+def test_rows_and_scales_that_do_not_fit_are_an_error(wrong):
+    fitting = to_int8({"weight": torch.ones(3, 2)})
+    with pytest.raises(CheckpointError, match="one row for each of"):
+        from_int8(fitting | wrong, "here")

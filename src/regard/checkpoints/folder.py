@@ -305,13 +305,18 @@ def _is_whole(folder: Path, check: Callable[[Path], None]) -> bool:
     return True
 
 
-PREFIX = "hf:"
+PREFIX, BUILT_IN = "hf:", "builtin:"
 WEIGHTS = ["*.safetensors", "*.bin"]
 WANTED = [*WEIGHTS, "*.json", "*.spm", "*.model", "*.txt"]
 
 
 def local_folder(name: str | Path) -> Path:
-    """The folder itself, or the cached files of `hf:owner/name`, which are downloaded if they are missing."""
+    """The folder itself, that of the built-in model `builtin:name`, or the cached files of `hf:owner/name`, which are
+    downloaded if they are missing."""
+    if str(name).startswith(BUILT_IN):
+        from regard.families.loading import default_model
+
+        return Path(default_model(str(name).removeprefix(BUILT_IN)))
     if not str(name).startswith(PREFIX):
         return Path(name)
     from huggingface_hub import snapshot_download

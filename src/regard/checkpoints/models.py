@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.folder import MANIFEST, is_sealed, read_json, resolve, verify, write_folder
+from regard.checkpoints.int8 import from_int8, to_int8
 from regard.checkpoints.tables import TABLES, NameTable, read_table
 from regard.checkpoints.weights import WEIGHTS, listing, read_weights, write_tensors
 from regard.config import Config
@@ -22,6 +23,7 @@ from regard.errors import CheckpointError, ConfigError
 from regard.families.catalog import MODELS
 
 CONFIG = "config.json"
+Storage = Literal["fp32", "int8"]  # how weights are written
 
 
 @dataclass(frozen=True)
@@ -34,24 +36,34 @@ class LoadedModel:
     folder: Path
 
 
-def save_model(folder: Path, name: str, model: nn.Module, extras: Callable[[Path], None] | None = None) -> None:
+def save_model(
+    folder: Path,
+    name: str,
+    model: nn.Module,
+    extras: Callable[[Path], None] | None = None,
+    *,
+    storage: Storage = "fp32",
+) -> None:
     """Write a complete model folder atomically; `extras` adds further files (tokenizer, recipe, card)."""
 
     def write(temporary: Path) -> None:
-        write_model(temporary, name, model)
+        write_model(temporary, name, model, storage)
         if extras is not None:
             extras(temporary)
 
     write_folder(folder, write, needs=sum(tensor.nbytes for tensor in own_tensors(model).values()))
 
 
-def write_model(folder: Path, name: str, model: nn.Module) -> None:
+def write_model(folder: Path, name: str, model: nn.Module, storage: Storage = "fp32") -> None:
     """Write config.json and the weights into a folder; the caller adds other files and the manifest."""
     config = bare(model).config
     assert isinstance(config, Config)
-    about = {"regard": {"model": name, "version": version("regard"), "config": config.model_dump(mode="json")}}
-    write_json(folder / CONFIG, about)
-    write_tensors(folder / WEIGHTS, own_tensors(model))
+    about = {"model": name, "version": version("regard"), "config": config.model_dump(mode="json")}
+    tensors = own_tensors(model)
+    if storage == "int8":
+        about, tensors = about | {"storage": storage}, to_int8(tensors)
+    write_json(folder / CONFIG, {"regard": about})
+    write_tensors(folder / WEIGHTS, tensors)
 
 
 def load_model(folder: Path | str, device: str | torch.device = "cpu", allow_pickle: bool = False) -> LoadedModel:
@@ -62,7 +74,7 @@ def load_model(folder: Path | str, device: str | torch.device = "cpu", allow_pic
     name, config, table = identify(folder)
     if table is None:
         model = _build(name, config, folder)
-        tensors = read_weights(folder, allow_pickle)
+        tensors = from_int8(read_weights(folder, allow_pickle), folder)
     else:
         theirs = table.todays(read_weights(folder, allow_pickle), folder)
         config = table.settled(config, theirs)

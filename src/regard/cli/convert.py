@@ -21,9 +21,13 @@ def convert(
             help="regard, huggingface (loads in transformers), ctranslate2, onnx, or word2vec (a text file).",
         ),
     ] = "regard",
+    store: Annotated[
+        str,
+        typer.Option(help="regard: weights in fp32, or in int8 as int8 inference uses them, a quarter of the size."),
+    ] = "fp32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Convert a model folder; what the model computes stays the same.
+    """Convert a model folder; what the model computes stays the same, but for the rounding of --store int8.
 
     huggingface writes a translator as a Marian model, with a tokenizer that AutoTokenizer reads.
 
@@ -33,5 +37,5 @@ def convert(
     """
     from regard.families.conversion import convert as run
 
-    run(source, target, form, allow_pickle=allow_pickle)
+    run(source, target, form, storage=store, allow_pickle=allow_pickle)
     print(f"written to {target}", file=sys.stderr)

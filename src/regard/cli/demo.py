@@ -1,48 +1,115 @@
-"""regard demo: train, translate and look, in a few minutes on a laptop."""
+"""regard demo: the built-in translator at work, and a small one that learns before your eyes."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.verbs.inputs import Unknown
+if TYPE_CHECKING:
+    from regard.families.translation.translator import Translator
+
+RECIPE = "phrasebook"
+LONGEST, COUNT = 12, 250  # words of the held-out sentences that are measured, and how many for each language
+Asked = tuple[str, str]  # a sentence, and the language to translate it into
+SENTENCES: tuple[Asked, ...] = (
+    ("The book is on the table.", "es"),
+    ("Lucas is visiting Rio in December.", "pt"),
+    ("The agreement on the European Economic Area was signed in August 1992.", "fr"),
+    ("Where is the train station?", "de"),
+    ("We are eating bread.", "it"),
+)
+LECTURES: tuple[Asked, ...] = (("we are eating bread", "es"), ("Lucas is visiting Rio in December", "pt"))
+NEXT = """
+what to type next:
+  regard translate "Good morning! Where can I buy a ticket?" --to fr    # a sentence of yours
+  regard serve                                                          # the same in the browser, and every head
+  regard train pairs-transformer --set data.train=pairs.tsv --set data.source=en --set data.target=es  # your pairs"""
 
 
 def demo(
     text: Annotated[list[str] | None, typer.Argument(help="Your own sentences, after ours.")] = None,
-    to: Annotated[str, typer.Option(help="es or pt, for your own sentences.")] = "es",
+    to: Annotated[str, typer.Option(help="The language of the translation, for your own sentences.")] = "es",
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the heat maps.")] = Path(),
 ) -> None:
-    """Train the built-in translator (once), translate, and show where it looks.
+    """Translate with the built-in model, then train a small translator (once), and show where both look.
 
     Example: regard demo "the red house is big"
     """
-    from regard.families.loading import default_model
-    from regard.families.translation.demo import EXAMPLES, about
-    from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
-    from regard.families.translation.translator import Translator
-    from regard.families.translation.view import inspect_translation
+    from regard.families.loading import load_pipeline
+    from regard.families.translation.shipped import shipped_models
+
+    own = [(each, to) for each in text or []]
+    if shipped_models():
+        print("the built-in translator:")
+        _show(load_pipeline(), (*SENTENCES, *own), output / "built-in")
+        own = []
+    else:
+        print("the built-in translator is not here: this copy of the package came without its weights")
+    translator = _learnt()
+    print("\nthe translator you have trained, on sentences that it has never seen:")
+    _show(translator, (*LECTURES, *own), output / "trained")
+    print(f"\n{_measured(translator)}\nmodel: {learner_folder()}\n{NEXT}")
+
+
+def _show(translator: Any, asked: Iterable[Asked], files: Path) -> None:
+    """Translate sentences, print their word alignments, and draw a heat map of each."""
+    from regard.families.translation.view import inspect_translator
     from regard.look.save import save
     from regard.look.terminal import print_alignment
 
-    folder = default_model()
-    translator = Translator.load(folder)
-    unknown = Unknown(translator.unknown_words, typed=True, about=about([folder]))
-    for number, (sentence, language) in enumerate([*EXAMPLES, *((each, to) for each in text or [])], start=1):
-        answer = translator.translate(sentence, to=language)
+    for number, (sentence, to) in enumerate(asked, start=1):
+        answer = translator.translate(sentence, to=to)
         print(f"\n{sentence}\n→ {answer.text}")
-        report = inspect_translation(translator, answer).report()
+        report = inspect_translator(translator, sentence, to=to, target=answer.text).report()
         if report.alignment is not None:
             print_alignment(report.alignment, answer.alignment)
-        file = save(report, output / f"regard-demo-{number}.svg")
-        print(f"heat map: {file}")
-        unknown.note(sentence, answer.unknown)
-    pairs = held_out_pairs(translator, "phrasebook", max_words=12, count=250, everyday=True)
-    scores, _ = evaluate_pairs(translator, pairs)
-    print(
-        f"\nheld-out sentences of up to 12 words: {scores['exact']:.1%} exactly right of {scores['sentences']}, "
-        f"BLEU {scores['bleu']:.1f}, alignment error rate {scores.get('alignment_error_rate', float('nan')):.3f}"
+        print(f"heat map: {save(report, files.with_name(f'{files.name}-{number}.svg'))}", flush=True)
+
+
+def _learnt() -> Translator:
+    """The small translator: trained now if it is missing, resumed if its training was interrupted."""
+    from regard.families.translation.translator import Translator
+
+    folder = learner_folder()
+    if not (folder / "manifest.json").is_file():
+        from regard.training.loop import train
+        from regard.training.recipe.load import load_recipe
+
+        recipe = load_recipe(RECIPE)
+        print(f"\na small translator learns from sentence pairs ({recipe.takes}):", flush=True)
+        train(recipe, folder, resume=folder.exists())
+    return Translator.load(folder)
+
+
+def _measured(translator: Translator) -> str:
+    """How good the translator is on held-out sentences of the phrasebook."""
+    from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
+
+    scores, _ = evaluate_pairs(translator, held_out_pairs(translator, RECIPE, max_words=LONGEST, count=COUNT))
+    return (
+        f"held-out sentences of up to {LONGEST} words: {scores['exact']:.1%} exactly right of {scores['sentences']}, "
+        f"BLEU {scores['bleu']:.1f}, alignment error rate {scores['alignment_error_rate']:.3f}"
     )
-    print(f'model: {folder}   try: regard translate "Good morning! Where is the train station?" --to es')
+
+
+def learner_folder() -> Path:
+    """The folder of the small translator. Each version of recipe and phrasebook has its own, so none is outdated."""
+    import platformdirs
+
+    import regard
+
+    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
+
+
+@cache
+def _edition(package: Path) -> str:
+    from regard.training.recipe.files import recipe_text
+
+    words = sorted((package / "data" / "synthetic" / "phrasebook").glob("*.[pt]*"))
+    made_of = [recipe_text(RECIPE).encode(), *(file.read_bytes() for file in words)]
+    return hashlib.sha256(b"".join(made_of)).hexdigest()[:8]

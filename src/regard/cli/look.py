@@ -103,10 +103,12 @@ class look:  # noqa: N801 - the name of the verb
     @cached_property
     def pipeline(self) -> Pipeline:
         import regard
-        from regard.families.loading import default_model
 
-        names = self.model or [default_model()]
-        return regard.load(*names, device=self.device, allow_pickle=self.allow_pickle)
+        loaded = regard.load(*self.model, device=self.device, allow_pickle=self.allow_pickle)
+        if self.model:
+            return loaded
+        chosen, self.to = loaded.translator_for(self.text, self.to)
+        return chosen
 
     def report_of_file(self) -> AttentionReport:
         """The attention of a model that reads files, some of them with a text."""

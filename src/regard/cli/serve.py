@@ -52,7 +52,7 @@ def serve(
 ) -> None:
     """Serve a web page to translate, look, compare and train, and the LibreTranslate and OpenAI APIs.
 
-    Nothing is fetched from anywhere. Without a model the page begins by training the built-in one.
+    Nothing is fetched from anywhere. Without a model the built-in ones translate between en, es, pt, fr, de and it.
 
     Example: regard serve -m runs/en-es -m runs/en-de --port 5000
     """

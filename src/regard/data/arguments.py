@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from regard.data.images.reading import SUFFIXES
+from regard.data.images.files import SUFFIXES
 from regard.errors import UsageError
 
 LONGEST_PATH = 255  # characters; operating systems reject longer file names

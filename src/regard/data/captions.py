@@ -20,7 +20,7 @@ from PIL import Image
 
 from regard.data.formats.lines import ARCHIVES, archive_members, open_bytes, read_lines, refuse
 from regard.data.images.datasets import decoded
-from regard.data.images.reading import SUFFIXES
+from regard.data.images.files import SUFFIXES
 from regard.errors import DataError
 
 EXPECTED = (

@@ -21,6 +21,8 @@ SOURCE_ODDS = 2.0  # prior factor of a language that can be translated over the 
 # An unexpected language is chosen if it is CLEAR_ODDS times likelier than the best expected one. It must also reach
 # PROBABLE_ABOVE per cent, unless the expected ones are below IMPOSSIBLE_BELOW per cent, as in another script.
 CLEAR_ODDS, PROBABLE_ABOVE, IMPOSSIBLE_BELOW = 5.0, 25.0, 0.1
+# Common words alone decide if one language has so many more than any other, and they are so large a share of all words.
+OBVIOUS_LEAD, OBVIOUS_SHARE = 2, 0.4
 MIN_CONFIDENCE, MAX_LANGUAGES = 1.0, 10  # least confidence in per cent, and most languages, of an answer
 FALLBACK = "en"
 WORDLESS = "zxx"  # the label of text without linguistic content
@@ -62,21 +64,36 @@ def detect(text: str, codes: Sequence[str] = ()) -> list[Detected]:
     return found[:1] + [each for each in found[1:MAX_LANGUAGES] if each.confidence >= MIN_CONFIDENCE]
 
 
-def choose_language(text: str, sources: Sequence[str], target: str = "") -> Detected:
+def choose_language(text: str, sources: Sequence[str], target: str = "", preferred: str = "") -> Detected:
     """The language of a text that is to be translated from one of `sources` into `target`.
 
-    It is one of these unless another language is clearly likelier: a single word or name is weak evidence.
+    It is one of these unless another language is clearly likelier: a single word or name is weak evidence. For the same
+    reason it is the `preferred` one of them, if any, unless another of them is clearly likelier.
     """
     expected = dict.fromkeys([*sources, *([target] if target else [])])
+    if (obvious := _obvious_language(text, list(expected))) is not None:
+        return obvious
     probabilities = _probabilities(text, list(expected))
     if not probabilities:
         return Detected(sources[0], 0.0)
     odds = {code: probabilities.get(code, 0.0) * (SOURCE_ODDS if code in sources else 1.0) for code in expected}
+    if preferred in sources:
+        odds[preferred] *= CLEAR_ODDS
     best, other = max(odds, key=odds.__getitem__), max(probabilities, key=probabilities.__getitem__)
     surprising = other not in odds and probabilities[other] > CLEAR_ODDS * odds[best]
     clear = surprising and (probabilities[other] >= PROBABLE_ABOVE or odds[best] < IMPOSSIBLE_BELOW)
     decided = other if clear else best
     return Detected(decided, probabilities.get(decided, 0.0))
+
+
+def _obvious_language(text: str, codes: Sequence[str]) -> Detected | None:
+    """The one of these languages whose common words a text has, if it has few others; no model has to be loaded."""
+    words = WORD.findall(text[:MAX_CHARACTERS].lower())
+    counts = {code: sum(word in common for word in words) for code, common in COMMON_WORDS.items()}
+    second, best = sorted(counts, key=counts.__getitem__)[-2:]
+    code = find_language(codes, best)
+    clear = counts[best] - counts[second] >= OBVIOUS_LEAD and counts[best] >= OBVIOUS_SHARE * len(words)
+    return Detected(code, 100.0) if clear and code is not None else None
 
 
 def _probabilities(text: str, codes: Sequence[str]) -> Mapping[str, float]:

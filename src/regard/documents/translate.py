@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from regard.documents.subtitles import translate_subtitles
 from regard.documents.tables import translate_table
 from regard.documents.translation_memories import translate_tmx, translate_xliff
 from regard.documents.xml_edits import declared_encoding
-from regard.errors import UsageError
+from regard.errors import DataError, UsageError
 
 PART = 4  # batches of a part, the unit of work that a process finishes and stores
 
@@ -101,6 +102,35 @@ def read_document_lines(file: Path | IO[bytes], language: str, encoding: str = "
         found = text_codec(encoding or UTF8)
     for number, line in enumerate(read_encoded(file, found)):
         yield re.sub(r"\r?\n\Z", "", line.removeprefix("\ufeff") if number == 0 else line)
+
+
+def document_text(path: Path, sources: Sequence[str], encoding: str = "") -> str:
+    """The text of a document, to find its language; `sources` are those that it may be in."""
+    collector = TextCollector()
+    with tempfile.TemporaryDirectory() as folder:
+        for source in sources:
+            try:
+                translate_document(path, Path(folder) / path.name, collector, source, "", encoding=encoding)
+                return collector.text
+            except DataError:  # such as an XLIFF file that declares another source language
+                if source == sources[-1]:
+                    raise
+    return ""
+
+
+class TextCollector:
+    """A stand-in for a translator that returns every text unchanged and collects the texts."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def __call__(self, texts: list[str]) -> list[str]:
+        self._texts += texts
+        return texts
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._texts)
 
 
 def translate_in_processes(

@@ -114,7 +114,8 @@ class PipelineEntry(Entry):
     evaluate: str = ""  # (pipeline, data, EvaluationOptions) -> Evaluation
     evaluate_options: tuple[str, ...] = ()  # which of output, beam and samples its evaluation has a use for
     evaluation: str = ""  # in its place, a dataclass with options of `regard evaluate` of its own: an `OwnEvaluation`
-    default_model: str = ""  # () -> the folder of the model that is used where none is named
+    default_model: str = ""  # name -> the folder of a built-in model; without a name, of the one used by default
+    built_in: str = ""  # a pipeline of all built-in models, which `regard.load()` gives
     reader: str = ""  # pipeline -> Reader, for dictionaries of features
     examples: str = ""  # () -> built-in inputs that the page offers, as dictionaries of JSON values
 

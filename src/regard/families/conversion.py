@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 from regard.checkpoints import LoadedModel, export_model, load_model, save_model
 from regard.checkpoints.folder import local_folder
-from regard.data.images.reading import PREPROCESSING
+from regard.checkpoints.models import Storage
+from regard.data.images.files import PREPROCESSING
 from regard.data.tokenizers.huggingface import FILES
 from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
 from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer
@@ -34,11 +36,16 @@ KEPT = (RECIPE, ALIGNMENT, Calibration.file_name, GENERATION, PREPROCESSING, PRO
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
-def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool = False) -> None:
+def convert(source: str | Path, target: Path, form: str, *, storage: str = "fp32", allow_pickle: bool = False) -> None:
     """Write the model of `source` to the new folder `target` in another form, one of `FORMS`.
 
-    Word vectors can also be written as word2vec's text file; `target` is then a file.
+    `storage` is how Regard's own form keeps matrices: in fp32, or as the rows of bytes that int8 inference computes
+    with. Word vectors can also be written as word2vec's text file; `target` is then a file.
     """
+    if storage not in get_args(Storage):
+        raise UsageError(f"cannot store weights as {storage!r}; expected {' or '.join(get_args(Storage))}")
+    if storage != "fp32" and form != "regard":
+        raise UsageError(f"--store {storage} is for the form regard; {form} stores weights in its own way")
     if form not in FORMS:
         raise UsageError(f"cannot convert to {form!r}; known forms: {', '.join(FORMS)}")
     if target.exists():
@@ -68,7 +75,7 @@ def convert(source: str | Path, target: Path, form: str, *, allow_pickle: bool =
             write_fast_tokenizer(tokenizer, folder)
 
     if form == "regard":
-        save_model(target, loaded.name, loaded.model, extras)
+        save_model(target, loaded.name, loaded.model, extras, storage=storage)  # type: ignore[arg-type]  # checked
     elif form == "onnx":
         export_onnx(loaded.model, target, extras=extras)
     elif form == "ctranslate2":

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from regard.checkpoints.folder import local_folder, resolve
 from regard.checkpoints.models import identify
 from regard.config import Config
-from regard.data.images.reading import PREPROCESSING
+from regard.data.images.files import PREPROCESSING
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import UsageError
 from regard.families.catalog import MODELS, PIPELINES
@@ -33,12 +33,16 @@ def find_pipeline(folder: Path, model: str = "") -> str:
 def load_pipeline(
     *folders: str | Path, device: str = "cpu", allow_pickle: bool = False, precision: str = "fp32"
 ) -> Pipeline:
-    """The pipeline of one model folder or `hf:owner/name`, or of an ensemble of translators; see `regard.load`."""
+    """The pipeline of one model folder or `hf:owner/name`, or of an ensemble of translators; see `regard.load`.
+
+    Without a folder, the built-in translators.
+    """
     for folder in folders:
         if not isinstance(folder, str | PathLike):
             raise UsageError(f"load takes model folders or hf:owner/name, not {folder!r:.60} ({type(folder).__name__})")
     if not folders:
-        raise UsageError("load takes a model folder or hf:owner/name; none given")
+        entry = PIPELINES[TRANSLATOR]
+        return entry.load(entry.built_in)(device=device, precision=precision)
     places = [local_folder(folder) for folder in folders]
     pipeline = PIPELINES[find_pipeline(resolve(places[0])) if len(places) == 1 else TRANSLATOR]
     if precision != "fp32" and not pipeline.takes_precision:
@@ -63,10 +67,10 @@ def input_of(model: str | Path) -> str:
     return entry_of(model).input
 
 
-def default_model() -> str:
-    """The folder of the model that is used where none is named."""
+def default_model(name: str = "") -> str:
+    """The folder of the model that is used where none is named, or of another of the built-in ones."""
     entry = PIPELINES[TRANSLATOR]
-    return str(entry.load(entry.default_model)())
+    return str(entry.load(entry.default_model)(name))
 
 
 def models_that(ability: str) -> tuple[str, ...]:

@@ -19,15 +19,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard import cpu
+from regard.checkpoints.int8 import LARGEST, quantize_rows
 from regard.errors import UsageError
 from regard.layers.blocks import even
 from regard.runtime import compiled
 
 PACKING_PAYS = 4_000_000  # multiplications; for smaller products, the overhead of a packed one is larger than its gain
 MAX_TILE_ROWS = 1024  # rows of a product on the tile unit, whose buffers take memory
-LARGEST = 127  # of a signed byte, used symmetrically
 ZERO = 128  # as an unsigned byte: oneDNN is slow with few signed ones
-SMALLEST = 1e-30  # as in native_products.h: a row with only smaller numbers becomes zeros
 EXACT_INPUTS = 2**24 // LARGEST**2  # whose products add up exactly in float32, whatever the order
 
 
@@ -197,13 +196,6 @@ class GpuLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B N"]:
         return functional.linear(x, self.weight, self.bias)[..., : self.rows]
-
-
-def quantize_rows(x: Float[Tensor, "*B K"]) -> tuple[Float[Tensor, "*B K"], Float[Tensor, "*B 1"]]:
-    """Integers from -127 to 127, and the scale of each row."""
-    largest = x.abs().amax(dim=-1, keepdim=True).clamp_(min=SMALLEST)
-    steps = torch.full_like(largest, LARGEST).div_(largest)  # LARGEST / largest would round a reciprocal first
-    return (x * steps).round_(), largest / LARGEST
 
 
 FAST_LINEARS: dict[str, Callable[[Tensor, Tensor | None], nn.Module]] = {

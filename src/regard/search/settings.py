@@ -31,6 +31,7 @@ class SearchSettings(Config):
     context: PositiveInt | None = None  # most tokens of prompt and answer together, for language models
     min_length: NonNegativeInt = 0
     no_repeat_ngram: NonNegativeInt = 0  # never repeat n tokens in a row; 0 allows it
+    avoid_loops: bool = False  # translators: search again where an answer says a word or phrase over and over
     repetition_penalty: PositiveFloat = 1.0  # above 1: tokens of the answer or the prompt become less probable
     presence_penalty: float = 0.0  # subtracted from the logits of tokens that the answer contains
     frequency_penalty: float = 0.0  # subtracted once for each time that the answer contains the token

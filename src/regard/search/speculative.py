@@ -21,6 +21,7 @@ from regard.runtime.convert import fast_model, is_on_cpu
 from regard.search.protocols import ExtendingModel, RollbackState, TokenSourceModel
 
 FIRST_GUESSES = 5  # guesses at once, while nothing is known of their quality
+WITHOUT_DRAFT = 64  # tokens that are decoded before a draft is made, which takes as long as some of them
 MAX_GUESSES = 8  # guesses that the model can check in one pass at little more than the cost of one token
 
 
@@ -28,9 +29,15 @@ class SpeculativeModel:
     """A model and its draft, decoded as one model; several sentences or hypotheses are decoded without the draft."""
 
     def __init__(
-        self, model: ExtendingModel, make_draft: Callable[[], ExtendingModel], end: int, longest: int | None = None
+        self,
+        model: ExtendingModel,
+        make_draft: Callable[[], ExtendingModel],
+        end: int,
+        longest: int | None = None,
+        patience: int = 0,
     ):
         self.model, self.make_draft, self.end, self.longest = model, make_draft, end, longest
+        self.patience = patience  # tokens still to be decoded before a draft is made
         self.hooks = hook_tables(getattr(model, "modules", list)())
 
     @cached_property
@@ -41,11 +48,12 @@ class SpeculativeModel:
     def start(self, source: Tensor, *others: Tensor) -> "SpeculativeState":
         """Start with whatever source the model takes, batch first. A recorded model must compute only what it says, so
         it is decoded without a draft; so is one that is changed by an intervention."""
-        observed = any(self.hooks)
-        return SpeculativeState(self.model.start(source, *others), speculates=len(source) == 1 and not observed)
+        speculates = len(source) == 1 and self.patience <= 0 and not any(self.hooks)
+        return SpeculativeState(self.model.start(source, *others), speculates=speculates)
 
     def step(self, tokens: Int[Tensor, "S W"], state: "SpeculativeState") -> Float[Tensor, "S W V"]:
         if not state.speculates:
+            self.patience -= 1
             return self.model.step(tokens, state.model)
         token, state.steps_left = int(tokens), state.steps_left - 1
         if not state.accepts(token):
@@ -133,7 +141,7 @@ def decoding_model(model: nn.Module, precision: str, end: int) -> TokenSourceMod
     fast = fast_model(model, precision)
     if precision == "fp32" and isinstance(fast, ExtendingModel) and compiled.library() is not None and is_on_cpu(model):
         draft = partial(fast_model, model, "int8")
-        return SpeculativeModel(fast, cast(Any, draft), end, learned_positions(model.config))
+        return SpeculativeModel(fast, cast(Any, draft), end, learned_positions(model.config), WITHOUT_DRAFT)
     return cast(TokenSourceModel, fast)
 
 

@@ -14,9 +14,8 @@ from types import FrameType
 
 import uvicorn
 
-from regard.checkpoints.folder import is_sealed
 from regard.errors import RegardError, UsageError
-from regard.families.translation.demo import demo_folder
+from regard.families.translation.shipped import shipped_models
 from regard.serve.app import create_app
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import remove_abandoned_temp_folders
@@ -31,10 +30,10 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     """Serve until interrupted or terminated; accepted requests are finished first."""
     signal.signal(signal.SIGTERM, _exit_on_signal)  # uvicorn raises the signal again after its shutdown
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
-    registry = ModelRegistry(models, memory=settings.memory, device=settings.device, precision=settings.precision)
+    registry = ModelRegistry(
+        served_models(models), memory=settings.memory, device=settings.device, precision=settings.precision
+    )
     jobs = TrainingJobs(runs, limit=settings.upload, on_finished=registry.add, on_removed=registry.remove)
-    if not models and is_sealed(demo_folder()):
-        registry.add(demo_folder())
     ids: dict[str, str] = {}
     for name, folder in jobs.run_folders.models().items():
         try:
@@ -71,6 +70,11 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
     finally:  # after a second Ctrl-C the engine is still running
         if not app.state.engine.halt(FORCED_EXIT_WAIT):
             os._exit(128 + signal.SIGINT)  # a thread inside torch crashes when the interpreter is finalised under it
+
+
+def served_models(named: Sequence[str]) -> Sequence[str]:
+    """The models that were named, or the built-in ones."""
+    return named or [model.name for model in shipped_models()]
 
 
 class Server(uvicorn.Server):

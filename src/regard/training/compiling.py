@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,14 +26,14 @@ def compiled(model: nn.Module, *, lengths_vary: bool) -> nn.Module:
 class CompiledLayers(nn.Module):
     """A model whose layers are compiled while it is called this way; called by itself, it is as it was."""
 
-    def __init__(self, model: nn.Module, layers: list[nn.Module]) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[nn.Module]) -> None:
         super().__init__()
         self._orig_mod = model  # the name that torch.compile's own wrapper has
         self._compiled = [(layer, torch.compile(layer.forward, dynamic=True)) for layer in layers]
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         for layer, forward in self._compiled:
-            layer.forward = forward  # type: ignore[method-assign]
+            layer.forward = forward
         try:
             return self._orig_mod(*inputs, **options)
         finally:

@@ -265,10 +265,12 @@ class Trainer(Generic[B]):
         else:
             progress.without_gain += 1
         self.log.write(progress.step, "valid", values)
-        if samples := self.task.samples():
-            self.log.write(progress.step, "samples", {"pairs": samples})
         mark = "  (best)" if progress.best_step == progress.step else ""
         self.reporter.say(f"step {progress.step}  valid  {shown(values, self.recipe.metrics)}{mark}")
+        if samples := self.task.samples():
+            self.log.write(progress.step, "samples", {"pairs": samples})
+            sample = samples[len(samples) // 2]
+            self.reporter.say(f"  {sample['source']} → {sample['output']}")
 
     def measure(self) -> dict[str, float]:
         """The validation metrics of the weights that would be published now."""

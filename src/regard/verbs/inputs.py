@@ -119,11 +119,8 @@ def given_texts(texts: list[str] | None) -> Iterator[str]:
 class Unknown:
     """Reports unknown words on stderr: for typed texts at once, for the lines of a file in one line at the end."""
 
-    def __init__(
-        self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines", about: str = ""
-    ) -> None:
-        """`about` says what the model knows. It is printed once, when something is unknown."""
-        self.find, self.typed, self.unit, self.about = find, typed or sys.stdin.isatty(), unit, about
+    def __init__(self, find: Callable[[str], list[UnknownWord]], *, typed: bool, unit: str = "lines") -> None:
+        self.find, self.typed, self.unit = find, typed or sys.stdin.isatty(), unit
         self.count = self.some = 0
         self.mostly: list[tuple[int, float]] = []
         self.words: list[UnknownWord] = []
@@ -139,7 +136,6 @@ class Unknown:
 
             sys.stdout.flush()
             print_unknown(text, words)
-            self._tell_about()
             return
         from regard.data.tokenizers.unknown_words import is_mostly_unknown, unknown_share
 
@@ -160,9 +156,3 @@ class Unknown:
             number, share = self.mostly[0]
             message = f"warning: {message}; mostly unknown: {len(self.mostly):,} (the first is {number:,}: {share:.0%})"
         print(f"regard: {message}", file=sys.stderr)
-        self._tell_about()
-
-    def _tell_about(self) -> None:
-        if self.about:
-            print(f"regard: {self.about}", file=sys.stderr)
-            self.about = ""

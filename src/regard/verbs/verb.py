@@ -286,7 +286,7 @@ class ImageVerb(FileVerb):
 
     @property
     def suffixes(self) -> Sequence[str]:  # type: ignore[override]  # imported when it is needed
-        from regard.data.images.reading import SUFFIXES
+        from regard.data.images.files import SUFFIXES
 
         return SUFFIXES
 

@@ -133,7 +133,7 @@ def test_a_sentence_too_long_leaves_an_empty_line_a_message_and_exit_code_1(
     captured = capsys.readouterr()
     first, second, third = captured.out.splitlines()
     assert (first, second) == (third, "")
-    assert captured.err.startswith("regard: line 2 is not translated: the sentence that begins with 'bread bread")
+    assert "regard: line 2 is not translated: the sentence that begins with 'bread bread" in captured.err
     piped(content, [*command, "--json"], monkeypatch, expect=1)
     assert [json.loads(line) is None for line in capsys.readouterr().out.splitlines()] == [False, True, False]
 

@@ -8,7 +8,8 @@ import pytest
 
 import regard
 from regard.errors import UsageError
-from regard.families.translation.pivot import Pivot, find_route
+from regard.families.translation.pivot import Pivot
+from regard.families.translation.routes import find_route
 from regard.look.word_alignment import compose_links
 
 TEXTS = ["we are eating bread", "she is reading a long book"]

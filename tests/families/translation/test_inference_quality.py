@@ -25,13 +25,13 @@ from regard.families.translation.quality import (
     find_flags,
     fingerprint,
     fit_calibration,
-    has_loop,
     isotonic,
     pearson,
     spearman,
     word_doubts,
 )
 from regard.families.translation.quality_estimators import SecondOpinions
+from regard.families.translation.repetition import has_loop, repeats
 from regard.families.translation.transformer import Transformer
 from regard.families.translation.translator import Translator
 from regard.look.forced_pass import AlignmentSettings, Pass
@@ -137,14 +137,42 @@ def test_doubts_by_hand() -> None:
         (range(3), 0.1, True, ["cut"]),
         (range(8), 0.1, True, ["hallucinated"]),
         (range(8), None, True, []),
-        ([1, 2, 3, 4] * 4, 0.9, True, ["repeated"]),
-        ([1, 2, 3, 4] * 3, 0.9, True, []),
     ],
 )
 def test_flags(target, covered, finished, expected) -> None:
-    assert find_flags(list(range(8)), list(target), 6, covered, finished=finished) == expected
-    if expected == ["repeated"]:  # the source says it too
-        assert find_flags([7, 7, 7, 7], list(target), 6, covered, finished=finished) == []
+    for repeated in ([], ["repeated"]):
+        flags = find_flags(list(range(8)), list(target), 6, covered, finished=finished, repeated=bool(repeated))
+        assert flags == expected + repeated
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "expected"),
+    [
+        ("the big house", "la casa casa casa", True),
+        ("the big house", "La casa, la casa, la casa.", True),
+        ("the big house", "la casa, la casa", False),
+        ("no, no, no!", "¡No, no, no!", False),  # the source says it too
+        ("it costs 1000000 dollars", "cuesta 1000000 dólares...", False),
+    ],
+)
+def test_words_that_are_said_again(source: str, answer: str, expected: bool) -> None:
+    assert repeats([], [], source, answer) == expected
+
+
+def test_tokens_that_are_said_again() -> None:
+    assert repeats(range(8), [1, 2, 3, 4] * 4, "", "")
+    assert not repeats(range(8), [1, 2, 3, 4] * 3, "", "")
+    assert not repeats([7, 7, 7, 7], [1, 2, 3, 4] * 4, "", "")
+
+
+def test_a_loop_is_searched_again(built_in: Path) -> None:
+    translator = regard.load("builtin:many-en")  # whose random weights say the same for ever
+    plain = translator.translate("wo ist der Bahnhof?", max_length=12)
+    assert plain.repeated and "repeated" in plain.flags
+    again = translator.translate("wo ist der Bahnhof?", max_length=12, avoid_loops=True)
+    assert not again.repeated and "repeated" not in again.flags
+    *_, last = translator.stream("wo ist der Bahnhof?", max_length=12, avoid_loops=True)
+    assert last.text == again.text
 
 
 @given(st.lists(st.integers(0, 2), max_size=24))
@@ -154,7 +182,7 @@ def test_loops_by_brute_force(ids: list[int]) -> None:
         for period in range(1, 9)
         for start in range(len(ids) - 4 * period + 1)
     )
-    assert has_loop(ids) == found
+    assert has_loop(ids, 4) == found
 
 
 @given(numbers)

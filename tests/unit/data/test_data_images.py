@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data.images.reading import PREPROCESSING, Preprocessing, grid, png, read_image
+from regard.data.images.files import PREPROCESSING
+from regard.data.images.reading import Preprocessing, grid, png, read_image
 from regard.errors import CheckpointError, DataError
 
 

@@ -3,13 +3,12 @@
 import os
 import re
 from collections import Counter
+from hashlib import sha256
 from itertools import pairwise
-from random import Random
 
 import pytest
 
 from regard.data.synthetic.phrasebook import part_of, phrases
-from regard.data.synthetic.phrasebook.everyday import Everyday
 from regard.data.synthetic.phrasebook.grammar import (
     Clause,
     Named,
@@ -19,15 +18,12 @@ from regard.data.synthetic.phrasebook.grammar import (
     Time,
     english_article,
 )
-from regard.data.synthetic.phrasebook.interpreter import SILENT, Interpreter
-from regard.data.synthetic.phrasebook.manners import Manner
+from regard.data.synthetic.phrasebook.interpreter import Interpreter
 from regard.data.synthetic.phrasebook.morphology import (
     ENDINGS,
     LANGUAGES,
     Name,
     Noun,
-    Said,
-    Slot,
     conjugate,
     lexicon,
     plural,
@@ -35,7 +31,7 @@ from regard.data.synthetic.phrasebook.morphology import (
 from regard.errors import DataError, UsageError
 
 COUNT = 13_000 if "REGARD_FAULT_COUNT" in os.environ else 2_000  # sentences drawn for each length and language
-BOOK, EVERYDAY = lexicon(), lexicon(everyday=True)
+BOOK = lexicon()
 NOUNS = {noun.english[0]: noun for kind in BOOK.nouns.values() for noun in kind}
 VERBS = {verb.english["base"]: verb for verbs in (*BOOK.verbs.values(), BOOK.reports) for verb in verbs}
 ADJECTIVES = {adjective.english: adjective for group in BOOK.adjectives.values() for adjective in group}
@@ -72,7 +68,6 @@ def said(language, *clauses):
     speech = Interpreter(BOOK.tongues[language])
     for clause in clauses:
         speech.add(*(("", clause) if isinstance(clause, Clause) else clause))
-    speech.end("?" if isinstance(clauses[0], Clause) and clauses[0].question else ".")
     return speech.pair()
 
 
@@ -348,6 +343,24 @@ def test_both_languages_share_their_sources():
     assert [pair.source for pair in spanish] == [pair.source for pair in portuguese]
 
 
+DRAWN = {  # of the version of 2026-11-18: recipes and measured figures rest on these sentences
+    ("es", "train"): "ebe6e16727fe1d92",
+    ("es", "test"): "1cf558ebf89969e2",
+    ("pt", "train"): "d1b246b4a00b6af0",
+    ("pt", "test"): "331371ca53a9aaf3",
+}
+
+
+@pytest.mark.parametrize(("language", "part"), DRAWN)
+def test_the_sentences_of_a_seed_stay_the_same(language, part):
+    drawn = [
+        (pair.source, pair.target, pair.links, pair.possible)
+        for longest in (12, 60)
+        for pair in phrases(language, part=part, count=300, seed=1, max_words=longest)
+    ]
+    assert sha256(repr(drawn).encode()).hexdigest()[:16] == DRAWN[language, part]
+
+
 def test_a_seed_fixes_the_draw():
     first, again, other = (list(phrases("es", part="train", count=100, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
@@ -466,210 +479,16 @@ def test_every_verb_has_all_its_forms(language):
 
 
 def test_spanish_y_turns_to_e_before_an_i_sound():
-    for everyday in (False, True):
-        for pair in phrases("es", part="train", count=2_000, seed=4, everyday=everyday):
-            words = pair.target.lower().split()
-            assert not any(first == "y" and second.startswith(("i", "hi")) for first, second in pairwise(words)), pair
+    for pair in phrases("es", part="train", count=2_000, seed=4):
+        words = pair.target.lower().split()
+        assert not any(first == "y" and second.startswith(("i", "hi")) for first, second in pairwise(words)), pair
     both = does(ME, "eat", "present", a("bread")), ("and", does(WE, "go", "future", place=Place("to", named("Rome"))))
     assert said("es", *both).target == "como pan e iremos a Roma"
 
 
-def everyday(language, count=4_000, part="train", seed=1, longest=12):
-    return phrases(language, part=part, count=count, seed=seed, max_words=longest, everyday=True)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_an_everyday_source_has_one_target_and_links_for_every_word(language):
-    targets = {}
-    for seed in (1, 2):
-        for pair in everyday(language, seed=seed):
-            assert targets.setdefault(pair.source, pair.target) == pair.target
-            assert set(pair.links) <= set(pair.possible)
-            assert {i for i, _ in pair.possible} == set(range(len(pair.source.split())))
-            assert {j for _, j in pair.possible} == set(range(len(pair.target.split())))
-
-
-def test_everyday_sentences_are_written_in_many_ways():
-    sources = [pair.source for pair in everyday("es")]
-    share = {
-        "capital": sum(source[0].isupper() for source in sources),
-        "mark": sum(source[-1] in ".?!" for source in sources),
-        "short form": sum("'" in source or "’" in source for source in sources),
-        "lower": sum(source.islower() for source in sources),
-    }
-    assert all(0.1 < count / len(sources) < 0.9 for count in share.values()), share
-
-
-def test_questions_and_exclamations_are_opened_where_they_begin():
-    for pair in everyday("es", count=2_000):
-        assert pair.target.count("¿") == pair.target.count("?")
-        assert pair.target.count("¡") == pair.target.count("!")
-        assert not re.search(r"[¿¡][^¿¡?!]*, [¿¡]|[¿¡] ", pair.target)
-    asked = [pair for pair in everyday("es", count=6_000, longest=8) if pair.source.lower().startswith("excuse me, wh")]
-    assert asked and all(re.match("[Dd]isculpa, ¿", pair.target) for pair in asked)
-
-
-def test_no_everyday_sentence_is_in_two_parts_however_it_is_written():
-    """Contractions are expanded before a sentence is assigned to a part, so they do not count."""
-    plain = {}
-    for part in ("train", "valid", "test"):
-        for pair in everyday("es", count=1_500, part=part, seed=3, longest=5):
-            words = re.sub(r"[^\w\s']", "", pair.source).lower()
-            if "'" not in words:
-                assert plain.setdefault(words, part) == part or part == "train", pair
-
-
-def test_made_up_names_are_rare_and_copied():
-    known = {name.english for name in (*EVERYDAY.people, *EVERYDAY.countries, *EVERYDAY.places[1])}
-    pattern = re.compile(r"(?:[Mm]y|[Hh]is|[Hh]er) name is (\w+)\.?$")
-    drawn = [(pattern.search(pair.source), pair) for pair in everyday("pt", count=20_000, longest=5)]
-    made = [(found[1], pair) for found, pair in drawn if found and found[1] not in known and found[1][0].isupper()]
-    assert len({name for name, _ in made}) == len(made) > 3
-    assert all(re.sub(r"\W", "", pair.target.split()[-1]) == name for name, pair in made)
-
-
-PHRASES = [
-    ("Thank you!", "¡Gracias!", "Obrigado!"),
-    ("I'm not hungry.", "No tengo hambre.", "Não estou com fome."),
-    ("do they like music?", "¿a ellos les gusta la música?", "eles gostam de música?"),
-    ("Where can you buy it?", "¿Dónde lo puedes comprar?", "Onde você pode comprá-lo?"),
-    ("She is a lawyer.", "Ella es abogada.", "Ela é advogada."),
-    ("We have to work", "Tenemos que trabajar", "Temos que trabalhar"),
-    ("I do not like potatoes.", "No me gustan las patatas.", "Não gosto de batatas."),
-]
-
-
-@pytest.mark.parametrize(("english", "spanish", "portuguese"), PHRASES, ids=[row[0] for row in PHRASES])
-def test_everyday_sentences_checked_by_hand(english, spanish, portuguese):
-    music, potatoes = NounPhrase(NOUNS["music"]), NounPhrase(NOUNS["potato"], plural=True)
-    modals = {modal.base or modal.auxiliary: modal for modal in BOOK.modals}
-    wishes = {verb.english["base"]: verb for verb in BOOK.wishes}
-    clauses = {
-        "I'm not hungry.": Clause(ME, None, "present", True, adjective=BOOK.feelings[0]),
-        "do they like music?": Clause(THEY, wishes["like"], "present", object=music, question="whether"),
-        "Where can you buy it?": does(
-            YOU, "buy", "present", Pronoun("it"), modal=modals["can"], question="where"
-        ),
-        "She is a lawyer.": Clause(SHE, None, "present", adjective=next(j for j in BOOK.jobs if "lawyer" in j.english)),
-        "We have to work": does(WE, "work", "present", modal=modals["have to"]),
-        "I do not like potatoes.": Clause(ME, wishes["like"], "present", True, potatoes),
-    }  # fmt: skip
-    manner = Manner(english[0].isupper(), english[-1] in ".!", contract="'" in english)
-    for language, expected in zip(LANGUAGES, (spanish, portuguese), strict=True):
-        speech = Interpreter(BOOK.tongues[language])
-        if english in clauses:
-            speech.add("", clauses[english])
-            speech.end("?" if clauses[english].question else ".")
-        else:
-            speech.pattern(BOOK.patterns["courtesies"][0], {})
-            speech.end("!")
-        pair = speech.pair(manner)
-        assert (pair.source, pair.target) == (english, expected)
-
-
-def test_every_pattern_can_be_filled_and_says_the_same_slots_in_every_language():
-    draw = Everyday(Random(1).random, EVERYDAY)
-    for patterns in EVERYDAY.patterns.values():
-        for pattern in patterns:
-            for words in pattern.words.values():
-                named = [word.name for word in words if isinstance(word, Slot) and not word.forms]
-                assert sorted(named) == sorted(pattern.slots), pattern
-            for slot in pattern.slots:
-                draw.fill(slot)
-
-
-SLOTS = [
-    (
-        "travelling",
-        "is {place} open {clock}?",
-        "la farmacia está abierta el domingo",
-        "a farmácia está aberta no domingo",
-    ),
-    ("shopping", "{device} does not work.", "mi cámara no funciona", "minha câmera não funciona"),
-    ("eating", "a glass of {drink}.", "un vaso de vino tinto", "um copo de vinho tinto"),
-    ("health", "my {parts} hurt.", "me duelen los pies", "meus pés doem"),
-    ("introductions", "I am here for {nights}.", "estoy aquí por dos semanas", "estou aqui por duas semanas"),
-]
-
-
-@pytest.mark.parametrize(("topic", "english", "spanish", "portuguese"), SLOTS, ids=[row[1] for row in SLOTS])
-def test_patterns_agree_with_what_fills_them(topic, english, spanish, portuguese):
-    words = {noun.english[0]: noun for kind in EVERYDAY.nouns.values() for noun in kind}
-    fillings = {
-        "place": NounPhrase(words["pharmacy"], determiner="the"),
-        "clock": Time("on", DAYS["Sunday"]),
-        "device": NounPhrase(words["camera"], determiner="my"),
-        "drink": NounPhrase(words["red wine"]),
-        "parts": NounPhrase(words["foot"], True),
-        "nights": Said("two weeks", {"es": "dos semanas", "pt": "duas semanas"}),
-    }
-    shown = [Slot(word[1:-1]) if word.startswith("{") else word for word in english[:-1].split()]
-    (pattern,) = (pattern for pattern in EVERYDAY.patterns[topic] if pattern.words["en"] == shown)
-    for language, expected in zip(LANGUAGES, (spanish, portuguese), strict=True):
-        speech = Interpreter(EVERYDAY.tongues[language])
-        speech.pattern(pattern, {slot: fillings[slot] for slot in pattern.slots})
-        speech.end(".")
-        assert speech.pair().target == expected
-
-
-def test_english_may_leave_out_that_and_the_others_do_not():
-    think = does(ME, "think", "present")
-    lost = Clause(YOU, None, "present", adjective=ADJECTIVES["lost"])
-    for connective, english in ((SILENT, "I think you are lost"), ("that", "I think that you are lost")):
-        spanish, portuguese = (said(language, think, (connective, lost)) for language in LANGUAGES)
-        assert spanish.source == portuguese.source == english
-        assert (spanish.target, portuguese.target) == ("creo que estás perdido", "acho que você está perdido")
-        assert {j for _, j in spanish.possible} == {0, 1, 2, 3}
-
-
 @pytest.mark.parametrize(
-    ("clause", "english"),
-    [
-        (does(WE, "buy", "perfect", a("the ticket")), "we've already bought the ticket"),
-        (does(WE, "have", "present", a("the ticket")), "we have the ticket"),
-    ],
-)
-def test_have_is_contracted_in_the_perfect_alone(clause, english):
-    speech = Interpreter(BOOK.tongues["es"])
-    speech.add("", clause)
-    speech.end(".")
-    assert speech.pair(Manner(contract=True)).source == english
-
-
-COMPARED = [
-    ("es", "mis abrigos son más caros que esta camisa"),
-    ("pt", "meus casacos são mais caros do que esta camisa"),
-]
-
-
-@pytest.mark.parametrize(("language", "expected"), COMPARED)
-def test_comparisons_agree_with_what_is_compared(language, expected):
-    adjectives = {adjective.english: adjective for adjective in EVERYDAY.comparisons}
-    coats, adjective = a("my coat", plural=True), adjectives["more expensive"]
-    speech = Interpreter(EVERYDAY.tongues[language])
-    speech.add("", Clause(coats, None, "present", adjective=adjective, than=a("this shirt")))
-    speech.end(".")
-    assert (speech.pair().source, speech.pair().target) == ("my coats are more expensive than this shirt", expected)
-
-
-def test_a_relative_may_have_a_name():
-    clause = does(a("my sister")._replace(name=NAMES["Ana"]), "work", "present", place=Place("in", a("a hospital")))
-    assert said("es", clause).source == "my sister Ana works in a hospital"
-    assert said("es", clause).target == "mi hermana Ana trabaja en un hospital"
-
-
-def test_the_sentences_of_the_lectures_have_no_everyday_words():
-    more = {noun.english[0] for kind in EVERYDAY.nouns.values() for noun in kind} - NOUNS.keys()
-    assert {"towel", "red wine", "subway station"} <= more
-    verbs = {form for verb in VERBS.values() for form in verb.english.values()}
-    single = {word for word in more if " " not in word} - verbs
-    sources = [pair.source for pair in phrases("es", part="train", count=4_000, seed=2)]
-    drawn = {word.strip("?,") for source in sources for word in source.split()}
-    assert not drawn & single
-
-
-@pytest.mark.parametrize(
-    ("following", "article"), [("apple", "an"), ("university", "a"), ("ATM", "an"), ("umbrella", "an"), ("TV", "a")]
+    ("following", "article"),
+    [("apple", "an"), ("university", "a"), ("American", "an"), ("umbrella", "an"), ("dog", "a")],
 )
 def test_the_english_article_goes_by_the_sound(following, article):
     assert english_article(following) == article

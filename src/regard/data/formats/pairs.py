@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard.data.formats import exchange
 from regard.data.formats.languages import same_language
 from regard.data.formats.lines import REPLACEMENT, Errors, on_damage, read_lines
 from regard.data.formats.tables import ROLES, find_columns, find_named, format_of, read_rows
@@ -21,9 +20,9 @@ PHARAOH = re.compile(r"\d+-\d+(?: \d+-\d+)*")
 STYLE = re.compile(r"[a-z0-9]*")
 LETTER = re.compile(r"[^\W\d_]")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-EXCHANGE = {".tmx": exchange.read_tmx, ".xlf": exchange.read_xliff, ".xliff": exchange.read_xliff}
+EXCHANGE = (".tmx", ".xlf", ".xliff", ".po")
 SUGGESTION = {"q", "s", "source", "target"}  # the keys of LibreTranslate's suggestions: two texts and their languages
-SUFFIXES = (".tsv", ".csv", ".jsonl", ".po", *EXCHANGE)
+SUFFIXES = (".tsv", ".csv", ".jsonl", *EXCHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,7 @@ def read_pairs(
         raise DataError(f"{path}: no such file")
     pairs: Iterator[Pair]
     if suffix in EXCHANGE:
-        pairs = (Pair(*texts) for texts in EXCHANGE[suffix](path, source, target))
-    elif suffix == ".po":
-        pairs = (Pair(*texts) for texts in exchange.read_po(path, target, errors))
+        pairs = (Pair(*texts) for texts in _read_exchanged(path, suffix, source, target, errors))
     elif suffix == ".jsonl":
         pairs = _read_jsonl(path, source, target, style, errors, others=others)
         if others:
@@ -98,6 +95,14 @@ def read_pairs(
 def read_two_files(source: str | Path, target: str | Path, *, errors: Errors = "strict") -> Iterator[Pair]:
     """Stream the pairs of two files of any name, also `.gz`: line i of one translates line i of the other."""
     return _refuse_empty(_read_moses(Path(source), Path(target), errors), Path(source))
+
+
+def _read_exchanged(path: Path, suffix: str, source: str, target: str, errors: Errors) -> Iterator[tuple[str, str]]:
+    from regard.data.formats import exchange  # libraries of XML and PO, which other formats do not need
+
+    if suffix == ".po":
+        return exchange.read_po(path, target, errors)
+    return (exchange.read_tmx if suffix == ".tmx" else exchange.read_xliff)(path, source, target)
 
 
 def _refuse_empty(pairs: Iterable[Pair], path: Path) -> Iterator[Pair]:

@@ -23,7 +23,8 @@ from PIL import Image
 
 from regard.data.columns import MappedStore, map_values
 from regard.data.formats.lines import ARCHIVES, archive_members
-from regard.data.images.reading import SUFFIXES, Pixels, read_image
+from regard.data.images.files import SUFFIXES
+from regard.data.images.reading import Pixels, read_image
 from regard.errors import DataError
 
 PIXELS, TARGETS, MASKS = "pixels.bin", "labels.bin", "masks.bin"

@@ -24,16 +24,15 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from regard.config import Config
+from regard.data.images.files import PREPROCESSING
 from regard.errors import CheckpointError, DataError
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 OTHERS = {  # what files of other kinds have in their first bytes
     b"ftyphei": "an HEIC image", b"ftypmif1": "an HEIC image", b"ftypavi": "an AVIF image",
     b"jP  ": "a JPEG 2000 image", b"%PDF-": "a PDF", b"<svg": "an SVG drawing",
 }  # fmt: skip
 MOST_PIXELS = 1 << 26  # 8,192 x 8,192: larger images are refused before they are decoded
-PREPROCESSING = "preprocessor_config.json"
 BILINEAR = int(Image.Resampling.BILINEAR)
 GOLDEN = (math.sqrt(5) - 1) / 2  # hues at multiples of the golden ratio stay distinct, however many there are
 MODES = {1: "L", 3: "RGB"}  # Pillow's names, by channels

@@ -10,8 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import sentencepiece
-
 from regard.data.tokenizers.base import Tokenizer, read_languages, well_formed, words_of_pieces, written_languages
 from regard.errors import CheckpointError
 
@@ -23,6 +21,8 @@ class MarianTokenizer(Tokenizer):
     """One side of a Marian model: SentencePiece segments, the vocabulary file has the ids; other pieces are unknown."""
 
     def __init__(self, model: bytes, ids: Mapping[str, int]) -> None:
+        import sentencepiece  # only the tokenizers of Marian folders need it
+
         vocabulary = _by_id(ids)
         pad = ids["<pad>"]
         super().__init__(vocabulary, pad=pad, start=pad, end=ids["</s>"], unknown=ids["<unk>"])
@@ -71,6 +71,8 @@ def marian_files(
 
 def _pieces(model: bytes, where: str) -> list[str]:
     """The pieces of a SentencePiece model that text consists of."""
+    import sentencepiece
+
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
-import sentencepiece
 import tokenizers
 from pydantic import Field, model_validator
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
@@ -341,6 +340,8 @@ def _train_unigram(
     texts: Iterable[str], library: tokenizers.Tokenizer, specials: Sequence[str], size: int
 ) -> models.Unigram:
     """Kudo's unigram model, learnt by SentencePiece: the trainer of `tokenizers` differs from one run to the next."""
+    import sentencepiece
+
     model = io.BytesIO()
     boundary = "\t"  # never in normalised text; pieces do not cross it
     cut: Callable[[str], list[tuple[str, object]]] = library.pre_tokenizer.pre_tokenize_str

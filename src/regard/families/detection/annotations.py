@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from regard.data.formats.lines import ARCHIVES
-from regard.data.images.reading import SUFFIXES, read_image
+from regard.data.images.files import SUFFIXES
+from regard.data.images.reading import read_image
 from regard.errors import DataError
 
 ROTATED = {5: (False, False), 6: (True, False), 7: (True, True), 8: (False, True)}  # EXIF: are x and y counted back?

@@ -17,7 +17,8 @@ from torch.nn import functional
 
 from regard.attention import record
 from regard.checkpoints import load_model
-from regard.data.images.reading import PREPROCESSING, Pixels, Preprocessing
+from regard.data.images.files import PREPROCESSING
+from regard.data.images.reading import Pixels, Preprocessing
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.families.images.pipeline import ImageAttention, ImageSource, layer_attention, open_image

@@ -50,7 +50,7 @@ class Classify(TextVerb):
 
     @cached_property
     def files(self) -> GivenFiles:
-        from regard.data.images.reading import SUFFIXES
+        from regard.data.images.files import SUFFIXES
 
         return GivenFiles(self.text, SUFFIXES)
 

@@ -70,13 +70,6 @@ class Foreign:
         print(f"regard: warning: {words}", file=sys.stderr)
 
 
-def unknown_to(translator: Translator, models: list[str], *, typed: bool, unit: str = "lines") -> Unknown:
-    """A report on the words that a translator, named on the command line as `models`, does not know."""
-    from regard.families.translation.demo import about
-
-    return Unknown(translator.unknown_words, typed=typed, unit=unit, about=about(models))
-
-
 def _translated(answer: Translation, *, quality: bool) -> Translated:
     """A translation as documents take it: with the links by which markup is put back and, if asked, its quality."""
     from regard.documents.markup import Translated
@@ -91,7 +84,7 @@ def translate_file(
     models: list[str],
     source: Path,
     target: Path,
-    target_language: str,
+    languages: tuple[str, str],
     encoding: str,
     changes: dict[str, Any],
     remembered: Remembered | Pivot,
@@ -114,9 +107,8 @@ def translate_file(
             foreign.note(each.source)
         return [_translated(each, quality=bool(review_below)) for each in found]
 
-    unknown = unknown_to(translator, models, typed=False, unit="segments")
-    languages = translator.tokenizer.source_language, target_language
-    foreign = Foreign(translator.tokenizer.source_languages, target_language, typed=False, unit="segments")
+    unknown = Unknown(translator.unknown_words, typed=False, unit="segments")
+    foreign = Foreign(translator.source_languages, languages[1], typed=False, unit="segments")
     about = {key: str(value) for key, value in changes.items()} | {"memory": remembered.name}
     parts = Parts.of(target, source, models=models, languages=languages, options=about)
     if parts.wanted():

@@ -54,7 +54,6 @@ def held_out_pairs(
     min_words: int = 1,
     max_words: int = 60,
     seed: int = 1,
-    everyday: bool = False,
 ) -> list[Pair]:
     """The pairs to evaluate: a file, or new held-out sentences of the built-in phrasebook."""
     targets = [to] if to else list(translator.tokenizer.target_languages)
@@ -65,11 +64,8 @@ def held_out_pairs(
         return [
             replace(pair, source_language=one if len(sources) > 1 else "", to=other)
             for one, other in known
-            for pair in spoken(
-                one, other, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words,
-                everyday=everyday,
-            )
-        ]  # fmt: skip
+            for pair in spoken(one, other, part=part, count=count, seed=seed, min_words=min_words, max_words=max_words)
+        ]
     if len(targets) > 1:
         raise UsageError(f"this model translates into {', '.join(targets)}; say which with --to")
     if len(sources) > 1:

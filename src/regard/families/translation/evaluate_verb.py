@@ -11,6 +11,7 @@ import typer
 
 from regard.data.files import write_whole
 from regard.errors import UsageError
+from regard.families.translation.shipped import model_into
 from regard.families.translation.verbs import Passes, Reverse, ask_opinions, load_translator
 from regard.verbs.options import To, listed, located_file
 
@@ -70,7 +71,7 @@ class TranslatorEvaluation:
         of_run = [] if data or gold else _held_out_of_run(models, self.to, self.source)
         self._check(models, bool(data or of_run), evaluate.MERGES)
         by_hand = evaluate.gold_pairs(gold, first=self.gold_first, strip_accents=self.strip_accents) if gold else []
-        translator = load_translator(list(models), **loading)
+        translator = load_translator(models or [model_into(self.to)], **loading)
         exact = {name: value for name, value in loading.items() if name != "precision"}
         ask_opinions(translator, self.passes, self.reverse, **exact)
         results: dict[str, object] = {}

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from regard.data.formats.languages import find_language, same_language
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.memory import MemoryMatch
 from regard.errors import UsageError
 from regard.families.translation.quality import Assessment
+from regard.families.translation.routes import pivot_between
 from regard.families.translation.translation import Translation
 from regard.families.translation.translator import Translator
 from regard.look.word_alignment import Link, compose_links
@@ -29,6 +28,10 @@ class PivotTranslation(Translation):
     @property
     def truncated(self) -> bool:
         return any(each.truncated for each in self.hops)
+
+    @cached_property
+    def repeated(self) -> bool:
+        return any(each.repeated for each in self.hops)
 
     @property
     def source_words(self) -> list[str]:
@@ -63,10 +66,10 @@ class Pivot:
     """Two translators, of which the second reads what the first says."""
 
     def __init__(self, first: Translator, second: Translator):
-        reads, says = second.tokenizer.source_language, first.tokenizer.target_languages
-        pivot = find_language(says, reads)
+        pivot = pivot_between(first, second)
         if pivot is None:
-            raise UsageError(f"{second.name} reads {reads}, and {first.name} translates into {', '.join(says)}")
+            reads, says = (", ".join(codes) for codes in (second.source_languages, first.target_languages))
+            raise UsageError(f"{second.name} reads {reads}, and {first.name} translates into {says}")
         self.first, self.second, self.language, self.name = first, second, pivot, ""
 
     def translate(self, texts: Sequence[str], *, to: str = "", n_best: int = 1, **options: Any) -> list[Translation]:
@@ -84,19 +87,3 @@ def _through(way: Translation, answer: Translation) -> Translation:
     values = {name: getattr(answer, name) for name in ("text", "score", "finished", "tokens", "to", "translator")}
     others = [_through(way, other) for other in answer.alternatives]
     return PivotTranslation(source=way.source, parts=answer.parts, alternatives=others, hops=(way, answer), **values)
-
-
-def find_route(translators: Sequence[Translator], source: str, target: str) -> tuple[Translator, ...]:
-    """The translator from one language into another or, if there is none, two through a pivot language."""
-    starts = [each for each in translators if same_language(each.tokenizer.source_language, source)]
-    for each in starts:
-        if find_language(each.tokenizer.target_languages, target):
-            return (each,)
-    for first, second in product(starts, translators):
-        reached = find_language(first.tokenizer.target_languages, second.tokenizer.source_language)
-        if reached and find_language(second.tokenizer.target_languages, target):
-            return first, second
-    pairs = ", ".join(
-        f"{each.tokenizer.source_language} to {'/'.join(each.tokenizer.target_languages)}" for each in translators
-    )
-    raise UsageError(f"these models do not lead from {source} to {target}, also not through a third language: {pairs}")

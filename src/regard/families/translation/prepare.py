@@ -268,7 +268,6 @@ class PairPreparation:
             seed=self.seed,
             min_words=book.min_words,
             max_words=book.max_words,
-            everyday=book.everyday,
         )
 
     @staticmethod

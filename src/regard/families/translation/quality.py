@@ -30,7 +30,6 @@ Flag = Literal["cut", "hallucinated", "repeated"]
 LOW_COVERAGE = 0.3  # below this share of attended source words, an answer is cut or says something else
 SHORT = 0.5  # target tokens per source token below which an answer of low coverage is cut
 SHORTEST_FLAGGED = 4  # source words from which a low coverage means something
-REPEATS, LONGEST_LOOP = 4, 8  # how often in a row a loop is said, and the most tokens of one round
 BINS = 20  # the most points of a calibration
 SAMPLED = 256  # values of each tensor that the fingerprint of a model's weights is made of
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
@@ -303,7 +302,7 @@ def word_doubts(log_probabilities: Sequence[float], words_of: Sequence[int], wor
 
 
 def find_flags(
-    source: Sequence[int], target: Sequence[int], words: int, covered: float | None, *, finished: bool
+    source: Sequence[int], target: Sequence[int], words: int, covered: float | None, *, finished: bool, repeated: bool
 ) -> list[Flag]:
     """What is wrong with an answer, from the token ids of both sides, the words of the source and the coverage.
 
@@ -317,17 +316,6 @@ def find_flags(
         flags.append("cut")
     if low and not short:
         flags.append("hallucinated")
-    if has_loop(target) and not has_loop(source):
+    if repeated:
         flags.append("repeated")
     return flags
-
-
-def has_loop(ids: Sequence[int]) -> bool:
-    """Whether some tokens are said several times in a row."""
-    for period in range(1, min(LONGEST_LOOP, len(ids) // REPEATS) + 1):
-        run = 0
-        for here, before in zip(ids[period:], ids, strict=False):
-            run = run + 1 if here == before else 0
-            if run == period * (REPEATS - 1):
-                return True
-    return False

@@ -31,6 +31,7 @@ from regard.families.translation.quality import (
     token_evidence,
     word_doubts,
 )
+from regard.families.translation.repetition import repeats
 from regard.search.pipeline import batches_by_length
 from regard.search.protocols import TokenSourceModel
 
@@ -61,7 +62,8 @@ class QualityEstimator:
         ):
             words_of = target.words_of(ids, unknown=["?"] * ids.count(target.unknown))
             doubts += word_doubts(each.log_probabilities.tolist(), words_of, max(words_of, default=-1) + 1)
-            found = find_flags(known, ids, len(source.split()), each.coverage, finished=answer.finished)
+            again = repeats(known, ids, source, target.decode(ids))
+            found = find_flags(known, ids, len(source.split()), each.coverage, finished=answer.finished, repeated=again)
             flags |= dict.fromkeys(found)
             qualities.append(self.calibration.quality(each))
             lengths.append(len(ids) + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import NonNegativeFloat, NonNegativeInt
@@ -12,6 +12,7 @@ from regard.config import Fraction
 from regard.data.tokenizers.pair import TokenizerConfig, read_pair_tokenizer
 from regard.errors import ConfigError
 from regard.families.translation.seq2seq import draws
+from regard.families.translation.shipped import model_into
 from regard.search.settings import SearchSettings, read_decoding
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.data_sections import PairsSection
@@ -74,6 +75,16 @@ class TranslationRecipe(Recipe):
     tokenizer: TokenizerConfig = TokenizerConfig.parse({})
     training: TranslationTrainingSection = TranslationTrainingSection()
     decoding: SearchSettings = SearchSettings()
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _choose_built_in(cls, values: Any) -> Any:
+        """Replace model.init = "builtin" by the built-in model of the data's target language."""
+        match values:
+            case {"model": {"init": "builtin", **model}, "data": {"target": target, **_rest}}:
+                init = model_into(target if isinstance(target, str) else "")
+                return {**values, "model": {**model, "init": init}}
+        return values
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

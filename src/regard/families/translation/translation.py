@@ -52,6 +52,16 @@ class Translation:
         """Whether something may be missing because a limit was reached."""
         return not self.finished
 
+    @cached_property
+    def repeated(self) -> bool:
+        """Whether it says something over and over that the source does not."""
+        if self.translator is None:
+            return False
+        rows = self.translator.tokenizer.source_ids([source for source, _ in self.parts], self.to)
+        return any(
+            self.translator.repeats(source, row, ids) for (source, ids), row in zip(self.parts, rows, strict=True)
+        )
+
     @property
     def source_words(self) -> list[str]:
         return [word for source, _ in self.parts for word in source.split()]

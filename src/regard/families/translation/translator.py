@@ -19,6 +19,7 @@ from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
 from regard.errors import CheckpointError, DataError, UsageError
+from regard.families.translation.repetition import repeats
 from regard.families.translation.translation import AnswerText, Partial, SourceSearch, Translation
 from regard.look.forced_pass import ALIGNMENT, CROSS, AlignmentSettings, Pass, default_alignment, forced_passes, within
 from regard.look.word_alignment import Link
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # glossaries and estimates of quality are imported by the fir
 
     Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
 MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
+NO_LOOPS = (3, 2)  # tokens that may not be repeated when a loop is searched again
 MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
 
@@ -71,6 +73,14 @@ class Translator(DecodingPipeline):
         from regard.families.translation.term_search import TermSearch
 
         return TermSearch(self)
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        return self.tokenizer.source_languages
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        return self.tokenizer.target_languages
 
     @property
     def terms(self) -> TermEncoder:
@@ -204,13 +214,15 @@ class Translator(DecodingPipeline):
         shown = settings.replace(n_best=1) if settings.widens else settings
         for part, beginning in zip(parts, _prefixes(parts, prefix), strict=True):
             running = self.begin(part, to=to, settings=shown, prefix=beginning, glossary=terms)
+            (row,) = self.tokenizer.source_ids([part], to)
             while not running.done:
                 running.advance()
                 watch(running)
                 ids = self.answer_text.final_ids(running.common_prefix()) if settled else running.history[0, 0].tolist()
                 yield Partial(f"{done} {self.answer_text.decode(ids, beginning)}".strip())
-            again = settings.widens
-            found += self.decode([part], [beginning], to, settings, terms) if again else running.results()
+            results = running.results()
+            again = settings.widens or (settings.avoid_loops and self.repeats(part, row, results[0][0].tokens))
+            found += self.decode([part], [beginning], to, settings, terms) if again else results
             done = f"{done} {self.answer_text.text(part, found[-1][0].tokens, to, beginning)}".strip()
             yield Partial(done)
         if parts:
@@ -229,7 +241,33 @@ class Translator(DecodingPipeline):
         if glossary is not None:
             return self.term_search.decode(sentences, prefixes, to, settings, glossary)
         rows, forced = self.tokenizer.source_ids(sentences, to), self.tokenizer.target.encode(prefixes)
-        return self.source_search.search(rows, forced, settings)
+        found = self.source_search.search(rows, forced, settings)
+        return self._without_loops(sentences, rows, forced, found, settings)
+
+    def _without_loops(
+        self,
+        sentences: Sequence[str],
+        rows: Sequence[Sequence[int]],
+        forced: Sequence[Sequence[int]],
+        found: list[list[Hypothesis]],
+        settings: SearchSettings,
+    ) -> list[list[Hypothesis]]:
+        """Search again where the best answer is a loop, with ever shorter repetitions forbidden."""
+        for ngram in NO_LOOPS if settings.avoid_loops and not settings.no_repeat_ngram else ():
+            places = [
+                place
+                for place, hypotheses in enumerate(found)
+                if self.repeats(sentences[place], rows[place], hypotheses[0].tokens)
+            ]
+            some = [rows[place] for place in places], [forced[place] for place in places]
+            again = self.source_search.search(*some, settings.replace(no_repeat_ngram=ngram))
+            for place, hypotheses in zip(places, again, strict=True):
+                found[place] = hypotheses
+        return found
+
+    def repeats(self, source: str, source_ids: Sequence[int], ids: Sequence[int]) -> bool:
+        """Whether an answer says something over and over that its source does not."""
+        return repeats(source_ids, ids, source, self.tokenizer.target.decode(ids))
 
     def begin(
         self,

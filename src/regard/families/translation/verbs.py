@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.errors import DataError, UsageError
-from regard.families.translation.document_verb import Foreign, translate_file, unknown_to
+from regard.families.translation.document_verb import Foreign, translate_file
 from regard.verbs.inputs import Unknown
 from regard.verbs.options import Beam, Models, Precision, To, existing, options_given, refuse_both, settings_given
 from regard.verbs.verb import TextVerb, load_able
@@ -62,19 +63,9 @@ def refuse_clashes(asked: AbstractSet[str], texts: int) -> None:
         raise UsageError("--passes and --reverse need --quality or --review-below, and a model named without --from")
 
 
-def built_in() -> Path:
-    """The folder of the built-in translator. It is trained on first use, and the user is told so."""
-    from regard.families.translation.demo import demo_folder, demo_model
-
-    if not (demo_folder() / "manifest.json").is_file():
-        where = f"training the built-in translator once, into {demo_folder()}"
-        print(f"{where}; this takes a few minutes (-m FOLDER uses another model)", file=sys.stderr)
-    return demo_model()
-
-
-def load_translator(names: list[str], **loading: Any) -> Translator:
-    """The translator of these folders. Without any, the built-in one, which is trained on first use."""
-    found: Translator = load_able(("translate",), "translate", "translate", *(names or [str(built_in())]), **loading)
+def load_translator(names: Sequence[str], **loading: Any) -> Translator:
+    """The translator of these folders."""
+    found: Translator = load_able(("translate",), "translate", "translate", *names, **loading)
     return found
 
 
@@ -91,22 +82,28 @@ def ask_opinions(translator: Translator, passes: int, reverse: str, **loading: A
 class Translate(TextVerb):
     """Translate texts, lines or documents: one line out for each line in.
 
+    Without a model the built-in ones translate between en, es, pt, fr, de and it; what is not English, into English
+    unless --to says otherwise.
+
     A line that cannot be translated, because one of its sentences is too long for the model, comes out empty with a
     message on stderr, and the exit code is 1.
 
+    Example: regard translate "where is the station?" --to fr
     Example: regard translate "we are eating bread" -m runs/en-es --beam 5 --align --attention bread.svg
     """
 
     refused_as = "not translated"
 
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, lines of stdin.")] = None
-    model: Models = field(default_factory=list)  # type: ignore[assignment]  # several, or none: the built-in one
+    model: Models = field(default_factory=list)  # type: ignore[assignment]  # several, or none: the built-in ones
     to: To = ""
     style: Annotated[str, typer.Option(help="A style that the model learnt, such as formal; see data.style.")] = ""
     source_language: Annotated[
         str,
         typer.Option(
-            "--from", help="Source language: choose among the models of -m, two through a pivot language if needed."
+            "--from",
+            help="Source language: choose among the models of -m, or the built-in ones, two through a pivot language "
+            "if needed. Default for the built-in ones: found by the text.",
         ),
     ] = ""
     beam: Beam = None
@@ -180,6 +177,32 @@ class Translate(TextVerb):
         if self.use and not self.memory:
             raise UsageError("--memory-use takes translations from a memory; give its file with --memory")
         self.terms = self._terms()  # errors before a model is loaded
+        if not self.model:
+            self._find_direction()
+
+    def _find_direction(self) -> None:
+        """Choose among the built-in models; tell the source language if it was found by the text."""
+        from regard.families.translation.shipped import find_direction
+
+        text = "" if self.source_language else self._sample()
+        direction = find_direction(text, self.source_language, self.to)
+        self.source_language, self.to = direction.source, direction.to
+        self.model = [model.name for model in direction.models]
+        if direction.detected and text.strip():
+            print(f"regard: {direction}", file=sys.stderr)
+
+    def _sample(self) -> str:
+        """Text by which the source language is found: all that was typed, a document, or the first lines."""
+        if self.typed:
+            return "\n".join(self.typed)
+        if self.input_file and self.output:
+            from regard.documents.translate import document_text
+            from regard.families.translation.shipped import shipped_languages
+
+            return document_text(existing(self.input_file), shipped_languages(), self.encoding)
+        first = list(islice(self.given, 1 if sys.stdin.isatty() else self.at_once))
+        self.given = chain(first, self.given)
+        return "\n".join(first)
 
     def _terms(self) -> Glossary | None:
         if not self.glossary and not self.keep:
@@ -198,14 +221,13 @@ class Translate(TextVerb):
     @cached_property
     def routes(self) -> tuple[Translator, ...]:
         """One translator, or two through a pivot language."""
-        names = list(self.model)
         if not self.source_language:
-            return (load_translator(names, **self.loading),)
-        from regard.families.translation.pivot import find_route
+            return (load_translator(self.model, **self.loading),)
+        from regard.families.translation.routes import find_route
 
         if not self.to:
             raise UsageError("--from chooses models by both languages; give the other one with --to")
-        loaded = [load_translator([name] if name else [], **self.loading) for name in names or [""]]
+        loaded = [load_translator([name], **self.loading) for name in self.model]
         routes = find_route(loaded, self.source_language, self.to)
         steers = self.terms or self.memory or self.prefix or self.without or self.change
         if len(routes) > 1 and (steers or self.stream or self.attention):
@@ -243,13 +265,14 @@ class Translate(TextVerb):
         from regard.families.translation.memory import Remembered
 
         least = memory_use(self.use)
-        languages = self.pipeline.tokenizer.source_language, self.pipeline.target_language(self.target_language)
+        source = self.source_language or self.pipeline.tokenizer.source_language
+        languages = source, self.pipeline.target_language(self.target_language)
         memory = TranslationMemory.read(self.memory, *languages) if self.memory else None
         return Remembered(self.pipeline, memory, least, ",".join(f"{file}@{least}" for file in self.memory))
 
     @cached_property
     def unknown(self) -> Unknown:
-        return unknown_to(self.pipeline, list(self.model), typed=bool(self.text))
+        return Unknown(self.pipeline.unknown_words, typed=bool(self.text))
 
     def run(self) -> None:
         ask_opinions(self.pipeline, self.passes, self.reverse, device=self.device, allow_pickle=self.allow_pickle)
@@ -260,27 +283,35 @@ class Translate(TextVerb):
             _ = self.remembered
         if self.input_file and self.output:
             translate_file(
-                self.pipeline, list(self.model), existing(self.input_file), self.output, to, self.encoding,
-                changes, self.remembered, overwrite=self.overwrite, review=self.review, review_below=self.review_below,
+                self.pipeline, list(self.model), existing(self.input_file), self.output,
+                (self.source_language or self.pipeline.tokenizer.source_language, to), self.encoding, changes,
+                self.remembered, overwrite=self.overwrite, review=self.review, review_below=self.review_below,
             )  # fmt: skip
         elif self.stream:
             self._stream()
         else:
             super().run()
 
-    def lines(self) -> Iterator[str]:
+    @cached_property
+    def given(self) -> Iterator[str]:
         """The texts of the command line, or the lines of a plain file or of standard input."""
         from regard.data.tokenizers.base import well_formed
+
+        if self.typed:
+            return map(well_formed, self.typed)
         from regard.documents.translate import read_document_lines
 
+        place = existing(self.input_file) if self.input_file else sys.stdin.buffer
+        language = self.source_language or (self.pipeline.tokenizer.source_language if self.model else "")
+        return read_document_lines(place, language, self.encoding)
+
+    def lines(self) -> Iterator[str]:
+        """What is given, watched for other languages than the model's."""
         for name in filter(os.path.isfile, self.typed):  # Path.is_file fails on a text that is too long for a file name
             warnings.warn(
                 f"{name} is a file, but its name is translated; for its lines use --input {name}", stacklevel=1
             )
-        language = self.pipeline.tokenizer.source_language
-        place = existing(self.input_file) if self.input_file else sys.stdin.buffer
-        lines = map(well_formed, self.typed) if self.typed else read_document_lines(place, language, self.encoding)
-        return Foreign(language, self.target_language, typed=bool(self.typed)).watch(lines)
+        return Foreign(self.pipeline.source_languages, self.target_language, typed=bool(self.typed)).watch(self.given)
 
     def inputs(self) -> Iterator[str | DataError]:
         for line in self.lines():
@@ -324,6 +355,8 @@ class Translate(TextVerb):
         if answer.truncated:
             reached = "the translation reached the length limit and may lack its end"
             warnings.warn(f"line {self.count}: {reached}", stacklevel=1)
+        if answer.repeated:
+            print(f"regard: warning: line {self.count}: the translation repeats itself", file=sys.stderr)
         if self.typed and not self.as_json:
             _show_matches(answer.source, self.matches(answer.source))
         self.unknown.note(answer.source, answer.unknown)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.errors import UsageError
+from regard.families.translation.shipped import ShippedTranslator
 from regard.families.translation.translation import Translation
 from regard.families.translation.translator import Translator
 from regard.look.inspection import WORDS, Recorded, TextInspection, refuse_options
@@ -42,9 +43,17 @@ class TranslationInspection(TextInspection):
 
 
 def inspect_translator(
-    translator: Translator, text: str, *, pair: str = "", to: str = "", target: str = "", **generation: Any
+    translator: Translator | ShippedTranslator,
+    text: str,
+    *,
+    pair: str = "",
+    to: str = "",
+    target: str = "",
+    **generation: Any,
 ) -> TextInspection:
     """One sentence with the model's own translation, or with a given one."""
+    if isinstance(translator, ShippedTranslator):
+        translator, to = translator.translator_for(text, to)
     refuse_options(translator, {"a second text": pair, **generation})
     if target:
         return TranslationInspection(translator, text, target, to=translator.target_language(to), said=target)

@@ -93,7 +93,7 @@ class MatchVerb(AttentionVerb):
         self.say("\t".join(map(_plain, values.values())), values)
 
     def _search(self, folder: Path) -> None:
-        from regard.data.images.reading import SUFFIXES
+        from regard.data.images.files import SUFFIXES
 
         self.pipeline.require("pretraining", "score")
         files, regions, bad = list[str](), [], list[str]()

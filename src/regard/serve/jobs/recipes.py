@@ -26,6 +26,7 @@ from regard.serve.http.responses import StorageFullError, TooLargeError
 from regard.training.recipe.files import PHRASEBOOK, opening_comment, recipe_names, recipe_text, shipped_values
 from regard.training.recipe.sections import ModelSection
 
+DEMO_RECIPE = "phrasebook"
 DEMO_SETS = ("training.log_every=10", "training.validate_every=130")  # often enough to watch the progress
 ADAPT = "adapt"  # the recipe that improves a model, which is chosen instead of a recipe
 HELD_OUT = 200  # pairs for validation, but at most a tenth of all pairs

@@ -21,11 +21,11 @@ from typing import Any
 
 from regard.checkpoints.folder import is_sealed
 from regard.errors import UsageError
-from regard.families.translation.demo import RECIPE as DEMO_RECIPE
 from regard.serve.http.responses import ConflictError, NotFoundError
 from regard.serve.jobs.comparison import SUGGESTIONS, RunComparison, compare_run
 from regard.serve.jobs.recipes import (
     ADAPT,
+    DEMO_RECIPE,
     DEMO_SETS,
     check_language,
     count_pairs,

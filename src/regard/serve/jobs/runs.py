@@ -18,7 +18,6 @@ from regard.checkpoints import complete_checkpoints
 from regard.checkpoints.folder import is_sealed, newest_complete, publish
 from regard.config import Config
 from regard.errors import UsageError
-from regard.families.translation.demo import demo_folder
 from regard.serve.http.responses import ConflictError, NotFoundError, StorageFullError
 from regard.serve.jobs.recipes import without_paths
 from regard.serve.jobs.temp_folders import remove_abandoned
@@ -207,14 +206,12 @@ class RunFolders:
     # Records
 
     def folder(self, name: str) -> Path:
-        return demo_folder() if name == DEMO else self.root / name
+        return self.root / name
 
     def names(self) -> list[str]:
         """The runs that were started from a page, newest first."""
-        files = [file for file in (*self.root.glob(f"*/{RECORD}"), demo_folder() / RECORD) if file.is_file()]
-        files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-        names = [DEMO if file.parent == demo_folder() else file.parent.name for file in files]
-        return [name for name in names if self.record(name) is not None]
+        files = sorted(self.root.glob(f"*/{RECORD}"), key=lambda file: file.stat().st_mtime, reverse=True)
+        return [file.parent.name for file in files if self.record(file.parent.name) is not None]
 
     def record(self, name: str) -> JobRecord | None:
         """The record of a run, or None if there is none of that name."""
@@ -267,8 +264,6 @@ class RunFolders:
     def rename(self, record: JobRecord, name: str) -> JobRecord:
         """Give a run another name; its folder is renamed."""
         new_folder, is_current = self._new_folder(name), self.current == record
-        if record.name == DEMO:
-            raise UsageError("the demo translator cannot be renamed: the command line finds it by its name")
         if new_folder.exists():
             raise ConflictError(f"there is already a training called {name}; choose another name")
         self.folder(record.name).rename(new_folder)
@@ -280,8 +275,6 @@ class RunFolders:
 
     def delete(self, record: JobRecord) -> None:
         """Delete a run and its models."""
-        if record.name == DEMO:
-            raise UsageError("the demo translator cannot be deleted here: the command line uses it too")
         if self.current == record:
             self.current = None
         trash = self.root / f"{DELETED}{record.name}"

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 from regard.documents.markup import Translate
-from regard.documents.translate import SUFFIXES, translate_document
+from regard.documents.translate import SUFFIXES, TextCollector, translate_document
 from regard.errors import DataError, UsageError
 from regard.serve.http.responses import NotFoundError
 
@@ -78,21 +78,6 @@ def _remove(folder: Path, lock: int) -> None:
 
 
 MAX_FILES, MAX_AGE = 100, 3600  # MAX_AGE in seconds
-
-
-class TextCollector:
-    """A stand-in for a translator that returns every text unchanged and collects the texts."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-
-    def __call__(self, texts: list[str]) -> list[str]:
-        self._texts += texts
-        return texts
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self._texts)
 
 
 class DocumentFiles:

@@ -19,6 +19,7 @@ from regard.documents.html import translate_html
 from regard.documents.markup import Translate, Translated
 from regard.documents.memory import MOST_MATCHES, KeptAnswers, MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
+from regard.documents.translate import TextCollector
 from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.memory import said_again
@@ -27,7 +28,6 @@ from regard.families.translation.translation import Partial, Translation, joined
 from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
 from regard.serve.http.responses import BusyError, wait_for_result
-from regard.serve.jobs.temp_folders import TextCollector
 from regard.serve.models.batching import AS_THE_MODEL, AskedSettings, Engine
 from regard.serve.models.registry import LanguageRoutes, ModelInfo, ModelRegistry, Route
 from regard.serve.settings import ServeSettings

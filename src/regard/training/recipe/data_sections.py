@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
 from pydantic import NonNegativeInt, PositiveInt
@@ -84,7 +84,12 @@ class PhrasebookSection(Config):
     test_count: PositiveInt = 500
     min_words: PositiveInt = 1
     max_words: PositiveInt = 60
-    everyday: bool = False  # also what newcomers type, with capitals and full stops
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _leave_everyday(cls, values: Any) -> Any:
+        """Recipes of earlier versions, kept with their models, may have `everyday` sentences, which are gone."""
+        return {key: values[key] for key in values if key != "everyday"} if isinstance(values, dict) else values
 
 
 class CorpusSection(Config):

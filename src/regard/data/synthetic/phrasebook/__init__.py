@@ -1,8 +1,6 @@
 """The built-in corpus: English sentences of our own grammar, their Spanish or Portuguese translation and gold links.
 
 The target is a function of the source. Sentences are written as in the lectures: no capital but in names, no full stop.
-Everyday ones are what newcomers type: greetings, questions and orders beside the clauses of the grammar, with or
-without capitals, end marks and contractions, and with names that are made up.
 
 Links join words by meaning. *Sure* (`Pair.links`): a word and its translation; every English word that one form
 swallows (`will eat` = comerá, `in the` = no, `there is` = hay). *Possible* (`Pair.possible`, which includes the sure
@@ -12,41 +10,38 @@ verb; an article, `de` or a personal `a` that English lacks with the noun or own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 from random import Random
 from typing import Literal
 
 from regard.data.formats.pairs import Pair
 from regard.data.synthetic.phrasebook.drawing import draw_sentence
-from regard.data.synthetic.phrasebook.everyday import draw_everyday
-from regard.data.synthetic.phrasebook.manners import PLAIN, draw_manner
-from regard.data.synthetic.phrasebook.morphology import LANGUAGES, Lexicon, lexicon
+from regard.data.synthetic.phrasebook.morphology import LANGUAGES, lexicon
 from regard.errors import DataError, UsageError
 
 Part = Literal["train", "valid", "test"]
 SHORTEST, PATIENCE = 2, 20_000
-MARKS = str.maketrans("", "", ",.?!")
 SALT = b"regard 61"  # with it, both sentences of the lectures are held out for `test`
 
 
 def phrases(
-    target: str, *, part: Part, count: int, seed: int, max_words: int = 60, min_words: int = 1, everyday: bool = False
+    target: str, *, part: Part, count: int, seed: int, max_words: int = 60, min_words: int = 1
 ) -> Iterator[Pair]:
     """Draw `count` pairs with distinct sources of `min_words` to `max_words` English words, spread over these lengths.
 
-    A hash of the source, plainly written, decides its part (5 % test, 5 % valid), so no sentence is in two parts,
-    whatever the seed and however it is written; set phrases alone, of which there are few, are all for training."""
+    A hash of the source decides its part (5 % test, 5 % valid), so no sentence is in two parts, whatever the seed."""
     if target not in LANGUAGES:
         raise UsageError(f"the phrasebook speaks {' and '.join(LANGUAGES)}, not {target!r}")
     if max_words < max(SHORTEST, min_words):
         raise UsageError(f"no phrasebook sentence has {min_words} to {max_words} words; the shortest has {SHORTEST}")
+    words, random, shortest = lexicon(), Random(seed).random, max(SHORTEST, min_words)
     seen, failures = set[int](), 0
-    for pair in _drawn(target, part, Random(seed).random, (max(SHORTEST, min_words), max_words), everyday):
-        if len(seen) == count:
-            return
-        number = _number(pair.source) if pair else 0
-        if not pair or not min_words <= pair.source.count(" ") + 1 <= max_words or number in seen:
+    while len(seen) < count:
+        length = shortest + int((max_words - shortest + 1) * random())
+        speech = draw_sentence(random, words, words.tongues[target], length)
+        number = _number(speech.source)
+        if _part(number) != part or not min_words <= len(speech.english) <= max_words or number in seen:
             failures += 1
             if failures > PATIENCE:
                 raise DataError(
@@ -56,39 +51,11 @@ def phrases(
             continue
         failures = 0
         seen.add(number)
-        yield pair
-
-
-def _drawn(
-    target: str, part: Part, random: Callable[[], float], lengths: tuple[int, int], everyday: bool
-) -> Iterator[Pair | None]:
-    """Sentences without end, None for those of another part."""
-    words, (shortest, longest), fixed = lexicon(everyday), lengths, False
-    tongue = words.tongues[target]
-    phrases_alone = _set_phrases(words) if everyday else ()  # which the grammar may say, too
-    while True:
-        length = shortest + int((longest - shortest + 1) * random())
-        if everyday:
-            speech, fixed = draw_everyday(random, words, tongue, length)
-        else:
-            speech = draw_sentence(random, words, tongue, length)
-        plain = _unmarked(speech.plainly()) if everyday else speech.plainly()
-        own = "train" if fixed or plain in phrases_alone else _part(_number(plain))
-        manner = draw_manner(random, speech.english[0], speech.sentences[-1].mark) if everyday else PLAIN
-        yield speech.pair(manner) if own == part else None
-
-
-def _set_phrases(words: Lexicon) -> frozenset[str]:
-    patterns = (pattern for group in words.patterns.values() for pattern in group if not pattern.slots)
-    return frozenset(_unmarked(" ".join(map(str, pattern.words["en"]))) for pattern in patterns)
-
-
-def _unmarked(text: str) -> str:
-    return text.translate(MARKS)
+        yield speech.pair()
 
 
 def part_of(source: str) -> Part:
-    """The part of the corpus a source sentence, plainly written, belongs to."""
+    """The part of the corpus a source sentence belongs to."""
     return _part(_number(source))
 
 

@@ -57,14 +57,8 @@ SHORT_CLAUSE, RICH_CLAUSE, LONG_QUESTION = 5, 11, 14  # English words
 
 def draw_sentence(random: Callable[[], float], words: Lexicon, tongue: Tongue, length: int) -> Interpreter:
     """A sentence of about `length` English words: clauses of one time frame, joined until it is long enough."""
-    speech = Interpreter(tongue)
-    add_sentence(speech, Drawing(random, words), length)
-    return speech
-
-
-def add_sentence(speech: Interpreter, draw: Drawing, length: int, frame: str = "") -> None:
-    """Say a sentence of a time frame; `length` counts what was said before it."""
-    frame, random = frame or draw.pick(FRAME_NAMES), draw.random
+    speech, draw = Interpreter(tongue), Drawing(random, words)
+    frame = draw.pick(FRAME_NAMES)
 
     def left() -> int:
         return length - len(speech.english)
@@ -78,8 +72,7 @@ def add_sentence(speech: Interpreter, draw: Drawing, length: int, frame: str = "
         speech.add("", draw.question(frame))
         if left() >= SHORT_CLAUSE and frame != "future":
             state("when")
-        speech.end("?")
-        return
+        return speech
     connective = draw.pick(OPENERS[frame]) if length >= 2 * SHORT_CLAUSE and random() < 0.2 else ""
     state(connective)
     if connective:
@@ -91,7 +84,7 @@ def add_sentence(speech: Interpreter, draw: Drawing, length: int, frame: str = "
             speech.add(connective, draw.report(), comma)
             connective, comma = "that", False
         state(connective, comma)
-    speech.end(".")
+    return speech
 
 
 class Drawing:
@@ -127,7 +120,7 @@ class Drawing:
         else:
             kinds += ["who"]
             kinds += ["where"] if not clause.verb.way and not is_place(clause.object) else []
-            kinds += ["when"] if clause.time is None and (clause.modal or clause.tense in ("past", "future")) else []
+            kinds += ["when"] if clause.time is None and clause.tense in ("past", "future") else []
             if isinstance(clause.object, NounPhrase) and clause.object.determiner and not is_person(clause.object):
                 kinds += ["what", "what"]
         kind = self.pick(kinds)
@@ -264,7 +257,5 @@ class Drawing:
             return Time("at", self.pick(NUMBERS))
         if how == "on":
             return Time("on", self.pick(self.words.weekdays))
-        return Time("in", self.pick(self.words.months)) if how == "in" else self.date()
-
-    def date(self) -> Time:
-        return Time("on", self.pick(self.words.months), day=2 + int(27 * self.random()))
+        month = self.pick(self.words.months)
+        return Time("in", month) if how == "in" else Time("on", month, day=2 + int(27 * self.random()))

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from regard.data.synthetic.phrasebook.morphology import (
-    PERSONS,
-    PLURAL_THIRD,
-    THIRD,
-    Adjective,
-    Modal,
-    Name,
-    Noun,
-    Said,
-    Verb,
-)
+from regard.data.synthetic.phrasebook.morphology import PERSONS, PLURAL_THIRD, THIRD, Adjective, Name, Noun, Verb
 
 ENGLISH_BE = {"present": ("am", "are", "is", "are", "are"), "past": ("was", "were", "was", "were", "were")}
 
@@ -44,8 +34,6 @@ class NounPhrase(NamedTuple):
     owner: NounPhrase | Named | None = None
     adjective: Adjective | None = None
     relative: Clause | None = None
-    colour: Adjective | None = None  # beside the other adjective, in English behind it: a small black dog
-    name: Name | None = None  # whose noun it is: my sister Ana
 
 
 Nominal = Pronoun | Named | NounPhrase
@@ -63,7 +51,7 @@ class Place(NamedTuple):
     """Where: a preposition, by its key in the lexicon, and what follows it."""
 
     preposition: str
-    nominal: Nominal | None  # None: an adverb, `here`
+    nominal: Nominal
 
 
 class Clause(NamedTuple):
@@ -82,20 +70,6 @@ class Clause(NamedTuple):
     place: Place | None = None
     time: Time | None = None
     question: str = ""  # `whether` or the question word
-    modal: Modal | None = None
-    degree: str = ""  # how much of what the adjective says: `very`
-    than: Nominal | None = None  # what the adjective compares with: bigger than Rome
-
-
-class Deed(NamedTuple):
-    """A verb without a subject: an infinitive (`eat bread`), a `request` or a `ban`; `gerund` is English's infinitive
-    in `I like eating bread`."""
-
-    clause: Clause
-    form: str = "infinitive"
-
-
-Filling = Nominal | Deed | Said | Time | Place
 
 
 def person_of(nominal: Nominal) -> int:
@@ -132,15 +106,13 @@ def is_place(nominal: Nominal | None) -> bool:
 
 
 def english_article(following: str) -> str:
-    """`a` or `an`, by the sound of what follows: an apple, an ATM, a university."""
+    """`a` or `an`, by the sound of what follows: an apple, an American, a university."""
     return "an" if following[0] in "aeiouA" and not following.startswith("uni") else "a"
 
 
 def english_verb(clause: Clause, person: int) -> tuple[str, str]:
     """The English auxiliary, empty where there is none, and the main verb."""
     tense = clause.tense
-    if clause.modal is not None and clause.verb is not None:
-        return _with_modal(clause, clause.modal, clause.verb.english["base"], person)
     if clause.verb is None:
         return ("will", "be") if tense == "future" else (ENGLISH_BE[tense][person], "")
     forms, third = clause.verb.english, person == THIRD
@@ -153,13 +125,3 @@ def english_verb(clause: Clause, person: int) -> tuple[str, str]:
     if clause.negated or (clause.question and clause.subject is not None):
         return "did" if tense == "past" else "does" if third else "do", forms["base"]
     return "", forms["past" if tense == "past" else "third" if third else "base"]
-
-
-def _with_modal(clause: Clause, modal: Modal, verb: str, person: int) -> tuple[str, str]:
-    """`can eat` inverts by itself, `want to eat` needs `do`."""
-    if modal.auxiliary:
-        return modal.auxiliary, f"{modal.base} {verb}".strip()
-    third = person == THIRD
-    if clause.negated or (clause.question and clause.subject is not None):
-        return "does" if third else "do", f"{modal.base} {verb}"
-    return "", f"{modal.third if third else modal.base} {verb}"

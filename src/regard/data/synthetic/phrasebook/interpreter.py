@@ -13,8 +13,6 @@ from regard.data.synthetic.phrasebook.grammar import (
     ENGLISH_BE,
     QUESTION_WORDS,
     Clause,
-    Deed,
-    Filling,
     Named,
     Nominal,
     NounPhrase,
@@ -27,11 +25,9 @@ from regard.data.synthetic.phrasebook.grammar import (
     is_person,
     person_of,
 )
-from regard.data.synthetic.phrasebook.manners import PLAIN, Manner, Sentence, write
-from regard.data.synthetic.phrasebook.morphology import PLURAL_THIRD, THIRD, Forms, Name, Pattern, Said, Slot, Tongue
+from regard.data.synthetic.phrasebook.morphology import PLURAL_THIRD, THIRD, Forms, Name, Tongue
 
 Numbers = tuple[int, ...]
-SILENT = "(that)"  # the connective that English leaves out and the others do not
 NONFINITE = {"progressive": "gerund", "soon": "infinitive", "perfect": "participle"}
 
 
@@ -50,9 +46,7 @@ class Interpreter:
         self.tongue = tongue
         self.english: list[str] = []
         self.words: list[Word] = []
-        self.sentences: list[Sentence] = []  # those that have ended
-        self.opened = 0  # where ¿ belongs in the sentence that is being said
-        self.made: set[str] = set()  # names that were made up
+        self.asks = False
 
     def say(self, text: str) -> Numbers:
         """Say English words and number them; nothing said, no number."""
@@ -82,106 +76,37 @@ class Interpreter:
     def add(self, connective: str, clause: Clause, comma: bool = False) -> None:
         """Say one more clause; connectives and commas stand in the same places in both languages."""
         if comma:
-            self.comma()
-        if connective == SILENT:
-            before = (len(self.english) - 1,)
-            self.words += [Word(text, (), before) for text in self.tongue.connectives["that"].split()]
-        elif connective:
+            self.english[-1] += ","
+            self.words[-1] = self.words[-1]._replace(text=self.words[-1].text + ",")
+        if connective:
             numbers = self.say(connective)
             self.words += [Word(text, numbers) for text in self.tongue.connectives[connective].split()]
         self.words += self.clause(clause)
+        self.asks = self.asks or bool(clause.question)
 
-    def comma(self) -> None:
-        """A pause, at the same place in both languages."""
-        self.english[-1] += ","
-        self.words[-1] = self.words[-1]._replace(text=self.words[-1].text + ",")
+    @property
+    def source(self) -> str:
+        """The English sentence."""
+        return " ".join(self.english) + "?" * self.asks
 
-    def end(self, mark: str) -> None:
-        """End a sentence: a statement (.), a question (?) or an exclamation (!)."""
-        self.sentences.append(Sentence(len(self.english), len(self.words), mark, self.opened))
-        self.opened = len(self.words)
-
-    def pause(self) -> None:
-        """Go on after a comma with what is asked or exclaimed: disculpa, ¿dónde está el baño?"""
-        self.comma()
-        self.opened = len(self.words)
-
-    def plainly(self) -> str:
-        """The English, plainly written: what `pair().source` is, sooner."""
-        words = list(self.english)
-        for end, _, mark, _ in self.sentences:
-            words[end - 1] += mark if mark == "?" or end < len(words) else ""
-        return " ".join(words).replace(" can not ", " cannot ")
-
-    def pair(self, manner: Manner = PLAIN) -> Pair:
-        """All the sentences that have ended, written in a manner."""
+    def pair(self) -> Pair:
+        """The sentence in both languages, and its links."""
         texts = [word.text for word in self.words]
         for place, following in enumerate(texts[1:]):
             if texts[place] in self.tongue.softened and following.lower().startswith(("i", "hi")):
                 texts[place] = self.tongue.softened[texts[place]]
-        opening = bool(self.tongue.opening)
-        english, texts, moved = write(self.english, texts, self.sentences, manner, opening, self.made)
-        sure = {(moved[i], j) for j, (_, links, _) in enumerate(self.words) for i in links}
-        possible = sure | {(moved[i], j) for j, (_, _, links) in enumerate(self.words) for i in links}
-        code = self.tongue.code
-        return Pair(" ".join(english), " ".join(texts), tuple(sorted(sure)), code, tuple(sorted(possible)))
-
-    def pattern(self, pattern: Pattern, fillings: dict[str, Filling]) -> None:
-        """Say a set phrase. Its own words may be linked with one another in any way, what fills it as by itself."""
-        said: dict[str, list[Word]] = {}
-        fixed: Numbers = ()
-        for word in pattern.words["en"]:
-            if isinstance(word, Slot):
-                said[word.name] = self.filling(fillings[word.name])
-                self.english[-1] += word.behind
-            else:
-                fixed += self.say(word)
-        words: list[Word] = []
-        for word in pattern.words[self.tongue.code]:
-            if isinstance(word, str):
-                words.append(Word(word, (), fixed))
-            elif word.forms:
-                filling = fillings[word.name]
-                assert isinstance(filling, Pronoun | Named | NounPhrase)
-                words.append(Word(word.forms[agreement_of(filling, self.tongue.code)], (), fixed))
-            else:
-                leads = bool(words) and not words[-1].sure and words[-1].text in self.tongue.prepositions.values()
-                words += self.lead(words.pop().text, (), said[word.name], fixed) if leads else said[word.name]
-                words[-1] = words[-1]._replace(text=words[-1].text + word.behind)
-        self.words += words
-
-    def filling(self, filling: Filling) -> list[Word]:
-        """What fills a place of a set phrase."""
-        if isinstance(filling, Deed):
-            return self.deed(filling)
-        if isinstance(filling, Said):
-            numbers = self.say(filling.english)
-            return [Word(word, numbers) for word in filling.forms[self.tongue.code].split()]
-        if isinstance(filling, Time):
-            return self.time(filling)
-        return self.place(filling) if isinstance(filling, Place) else self.nominal(filling)
-
-    def deed(self, deed: Deed) -> list[Word]:
-        """A verb and what follows it, without a subject: comer pan, abre la puerta, no abras la puerta."""
-        clause, form = deed
-        assert clause.verb is not None
-        auxiliary = self.say("do") if form == "ban" else ()
-        negation = self.translate("not") if form == "ban" else []
-        verb = clause.verb.english["gerund" if form == "gerund" else "base"]
-        table = clause.verb.forms[self.tongue.code]
-        said = Word(table["infinitive" if form == "gerund" else form], self.say(verb), auxiliary)
-        _, rest = self.complements(clause)
-        if clause.time is not None:
-            rest += self.time(clause.time)
-        return [*negation, said, *rest]
+        target = " ".join(texts)
+        if self.asks:
+            target = f"{self.tongue.opening}{target}?"
+        sure = {(i, j) for j, word in enumerate(self.words) for i in word.sure}
+        possible = sure | {(i, j) for j, word in enumerate(self.words) for i in word.possible}
+        return Pair(self.source, target, tuple(sorted(sure)), self.tongue.code, tuple(sorted(possible)))
 
     def clause(self, clause: Clause, person: int = THIRD) -> list[Word]:
         """A clause: English inverts in questions and puts pronouns and `yet` last, where the others put them first."""
         subject = clause.subject
         if clause.verb is None and clause.object is not None:
             return self.there(clause)
-        if clause.verb is not None and clause.verb.inverse and self.tongue.code == "es":
-            return self.liking(clause)
         asked = self.translate(clause.question) if clause.question in QUESTION_WORDS else []
         person = person if subject is None else person_of(subject)
         forms = self.finite(clause)
@@ -196,8 +121,6 @@ class Interpreter:
         before = self.translate("not") if clause.negated else self.translate("already") if perfect else []
         verbs = self.verb(clause, forms[person], auxiliary, self.say(main_text), dropped)
         clitic, rest = self.complements(clause)
-        if clitic and clause.modal is not None and not self.tongue.personal:
-            verbs, clitic = self.enclitic(verbs, clitic[0]), []
         if perfect and clause.negated:
             before = self.translate("yet") + before
         if clause.time is not None:
@@ -212,20 +135,13 @@ class Interpreter:
         tongue, clitic, rest = self.tongue, [], []
         if clause.adjective is not None and clause.subject is not None:
             agreement = agreement_of(clause.subject, tongue.code)
-            degree = self.translate(clause.degree) if clause.degree else []
-            quality = self.say(clause.adjective.many if agreement > 1 else clause.adjective.english)
-            rest = [Word(word, quality) for word in clause.adjective.forms[tongue.code][agreement].split()]
-            rest = [*rest, *degree] if clause.degree in tongue.behind else [*degree, *rest]
-            if clause.than is not None:
-                rest += [*self.translate("than"), *self.nominal(clause.than)]
+            quality = self.say(clause.adjective.english)
+            rest = [Word(clause.adjective.forms[tongue.code][agreement], quality)]
         if isinstance(clause.object, Pronoun):
             clitic = [Word(tongue.clitics[clause.object.english], self.say(clause.object.english))]
         elif clause.object is not None:
             rest = self.nominal(clause.object)
-            lead = clause.verb.leads.get(tongue.code) if clause.verb else None
-            if lead is not None:
-                rest = self.lead(lead, (), rest, rest[0].sure + rest[0].possible)
-            elif is_person(clause.object):
+            if is_person(clause.object):
                 rest = self.lead(tongue.personal, (), rest, tuple(number for word in rest[:2] for number in word.sure))
         if clause.recipient is not None:
             rest += self.place(Place("to", clause.recipient))
@@ -237,11 +153,7 @@ class Interpreter:
         """The five forms of the verb that agrees with the subject: the auxiliary, where the language has one."""
         tongue, tense = self.tongue, clause.tense
         if clause.verb is None:
-            adjective = clause.adjective
-            usual = "estar" if adjective is None or adjective.state else "ser"
-            return tongue.copulas[adjective.copula.get(tongue.code, usual) if adjective else usual][tense]
-        if clause.modal is not None:
-            return clause.modal.forms[tongue.code]
+            return tongue.copulas["estar" if clause.adjective is None or clause.adjective.state else "ser"][tense]
         if tense in tongue.auxiliaries:
             return tongue.auxiliaries[tense]
         return clause.verb.forms[tongue.code]["past" if tense == "perfect" else tense]
@@ -262,11 +174,6 @@ class Interpreter:
     def verb(self, clause: Clause, form: str, auxiliary: Numbers, main: Numbers, dropped: Numbers) -> list[Word]:
         """The finite verb and what follows it: a form that swallows the auxiliary is linked to both."""
         tongue, tense = self.tongue, clause.tense
-        if clause.verb is not None and clause.modal is not None:
-            own = len(clause.verb.english["base"].split())
-            modal, link = auxiliary + main[:-own], clause.modal.links[tongue.code]
-            infinitive = Word(clause.verb.forms[tongue.code]["infinitive"], main[-own:])
-            return [Word(form, modal, dropped), *([Word(link, (), modal)] if link else []), infinitive]
         if clause.verb is not None and tense in tongue.auxiliaries:
             nonfinite = Word(clause.verb.forms[tongue.code][NONFINITE[tense]], main)
             soon = [Word(tongue.soon, (), auxiliary + main)] if tense == "soon" and tongue.soon else []
@@ -288,8 +195,6 @@ class Interpreter:
     def name(self, name: Name) -> list[Word]:
         """A name, with the article that some cities keep."""
         numbers = self.say(name.english)
-        if name.made:
-            self.made.add(name.english)
         article = name.articles[self.tongue.code]
         words = [Word(word, numbers) for word in name.forms[self.tongue.code]]
         return [Word(article, (), numbers), *words] if article else words
@@ -300,20 +205,15 @@ class Interpreter:
         agreement = noun.feminine[tongue.code] + 2 * phrase.plural
         words, after = self.determiner(phrase, agreement)
         quality = self.say(adjective.english) if adjective else ()
-        colour = self.say(phrase.colour.english) if phrase.colour else ()
         numbers = self.say(noun.english[phrase.plural])
         head = [Word(word, numbers) for word in noun.forms[tongue.code][phrase.plural].split("_")]
-        if phrase.colour:
-            head.append(Word(phrase.colour.forms[tongue.code][agreement], colour))
         if adjective:
             form = adjective.forms[tongue.code][agreement]
             beside = [Word(tongue.before.get(form, form) if adjective.before else form, quality)]
             head = [*beside, *head] if adjective.before else [*head, *beside]
         if words and not (adjective and adjective.before):
             words[-1] = words[-1]._replace(text=self.article(words[-1].text, head[0].text))
-        words += head
-        words += self.name(phrase.name) if phrase.name else []
-        words += after
+        words += head + after
         if phrase.relative is not None:
             pronoun = "who" if phrase.relative.subject is None else "that"
             words.append(Word(tongue.words["that"], self.say(pronoun)))
@@ -336,23 +236,18 @@ class Interpreter:
         if not determiner:
             return [], []
         if determiner == "a":
-            following = (phrase.adjective or phrase.colour or phrase.noun).english
-            numbers = self.say(english_article(following if isinstance(following, str) else following[0]))
+            following = phrase.adjective.english if phrase.adjective else phrase.noun.english[0]
+            numbers = self.say(english_article(following))
         else:
             numbers = self.say(determiner)
-        if determiner.isdigit():
-            return [Word(determiner, numbers)], []
         if determiner in tongue.owners:
             return [Word(the, (), numbers)], [Word(tongue.owners[determiner], numbers)]
         return [Word(tongue.determiners[determiner][agreement], numbers)], []
 
     def place(self, place: Place) -> list[Word]:
         """A preposition and its noun: in the park, to Ana."""
-        if place.nominal is None:
-            return self.translate(place.preposition)
         numbers = self.say("at" if place.preposition == "arriving" else place.preposition)
-        way = {**self.tongue.prepositions, **self.tongue.directions}[place.preposition]
-        return self.lead(way, numbers, self.nominal(place.nominal))
+        return self.lead(self.tongue.prepositions[place.preposition], numbers, self.nominal(place.nominal))
 
     def time(self, time: Time) -> list[Word]:
         """When it happens; `Time` names the kinds."""
@@ -363,10 +258,8 @@ class Interpreter:
         if time.how == "in":
             return [Word(tongue.prepositions["in"], how), Word(time.what[code], self.say(time.what["en"]))]
         if time.how == "at":
-            hour, digits = self.say(time.what), time.what[0].isdigit()
-            said = time.what if digits else tongue.determiners[time.what][1]
-            many = time.what not in ("one", "1") and time.what.partition(":")[0] != "1"
-            hours = [Word(tongue.determiners["the"][3 if many else 1], (), hour), Word(said, hour)]
+            hour = self.say(time.what)
+            hours = [Word(tongue.determiners["the"][3], (), hour), Word(tongue.determiners[time.what][1], hour)]
             return self.lead(tongue.prepositions["arriving"], how, hours)
         if time.day:
             month, day = self.say(time.what["en"]), self.say(str(time.day))
@@ -384,40 +277,6 @@ class Interpreter:
             return [quality, noun]
         around = [quality, noun] if time.how == "next" else [noun, quality]
         return [Word(tongue.contractions.get(f"{tongue.dated} {the}", the), (), how), *around]
-
-    def enclitic(self, verbs: list[Word], clitic: Word) -> list[Word]:
-        """Portuguese puts a pronoun before an infinitive, or behind it: pode me ajudar, quero comprá-lo."""
-        *others, infinitive = verbs
-        if not clitic.text.startswith(("o", "a")):
-            return [*others, clitic, infinitive]
-        stem, vowel = infinitive.text[:-2], {"a": "á", "e": "ê", "i": "i"}[infinitive.text[-2]]
-        return [*others, Word(f"{stem}{vowel}-l{clitic.text}", infinitive.sure + clitic.sure, infinitive.possible)]
-
-    def liking(self, clause: Clause) -> list[Word]:
-        """What is liked is the subject in Spanish: a Ana le gusta el pan, no me gustan las manzanas."""
-        tongue, subject, liked = self.tongue, clause.subject, clause.object
-        assert subject is not None and isinstance(liked, NounPhrase)
-        auxiliary_text, main_text = english_verb(clause, person_of(subject))
-        auxiliary = self.say(auxiliary_text) if clause.question else ()
-        person, who = person_of(subject), list[Word]()
-        if isinstance(subject, Pronoun):
-            numbers = self.say(subject.english)
-            if person in (THIRD, PLURAL_THIRD):
-                who = [Word("a", (), numbers), Word(tongue.words[subject.english], numbers)]
-        else:
-            who = self.nominal(subject)
-            numbers = who[0].sure + who[0].possible
-            who = self.lead("a", (), who, numbers)
-        auxiliary = auxiliary or self.say(auxiliary_text)
-        negation = self.translate("not") if clause.negated else []
-        form = "gustan" if liked.plural else "gusta"
-        clitic = Word(tongue.likers[person], () if who else numbers, numbers if who else ())
-        verb = Word(form, self.say(main_text), auxiliary)
-        what = self.nominal(liked)
-        if not liked.determiner and liked.owner is None:
-            article = self.article(tongue.determiners["the"][agreement_of(liked, tongue.code)], what[0].text)
-            what = [Word(article, (), what[0].sure), *what]
-        return [*who, *negation, clitic, verb, *what]
 
     def there(self, clause: Clause) -> list[Word]:
         """`There is` is one word: hay, há."""

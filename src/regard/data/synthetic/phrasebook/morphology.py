@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 LANGUAGES = ("es", "pt")
 PERSONS = ("I", "you", "he", "we", "they")  # the order of the five verb forms
@@ -69,23 +69,17 @@ class Name:
     feminine: bool
     articles: Mapping[str, str]
     is_city: bool
-    made: bool = False  # made up, so that the translator learns to copy names it has never seen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjective:
-    """An adjective: four forms a language; `state` asks for `estar`, `before` puts it in front of its noun.
-
-    A profession is one too: `a doctor`, of several people `doctors`. What is felt may ask for a verb of its own:
-    `hungry` is `tener hambre` and `estar com fome`."""
+    """An adjective: four forms a language; `state` asks for `estar`, `before` puts it in front of its noun."""
 
     english: str
-    many: str  # English has another form for several only in professions
     forms: Mapping[str, Forms]
     of: frozenset[str]
     state: bool
     before: bool
-    copula: Mapping[str, str]  # by language
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,19 +94,6 @@ class Verb:
     way: str
     needs_place: bool
     recipient: bool
-    leads: Mapping[str, str]  # by language: the preposition of its object, as in `precisar de`
-    inverse: bool  # in Spanish what is liked is the subject: `me gusta el pan`
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Modal:
-    """What goes before an infinitive: `can`, `want to`; `english` is its auxiliary, the rest and its third person."""
-
-    auxiliary: str
-    base: str
-    third: str
-    forms: Mapping[str, Forms]  # by language: its present
-    links: Mapping[str, str]  # by language: `tengo que comer`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,40 +117,9 @@ class Tongue:
     clitics: Mapping[str, str]
     connectives: Mapping[str, str]
     auxiliaries: Mapping[str, Forms]  # by tense: their present forms
-    copulas: Mapping[str, Mapping[str, Any]]  # ser, estar, tener, ter
-    likers: Forms  # who likes something, by person: me gusta
-    directions: Mapping[str, str]  # `near`, and other prepositions of several words
-    behind: Sequence[str]  # adverbs that stand after their adjective
+    copulas: Mapping[str, Mapping[str, Any]]  # ser, estar
     stressed: Mapping[str, Any]  # nouns that ask for other articles
     softened: Mapping[str, str]  # words that change before an i-sound
-
-
-class Said(NamedTuple):
-    """Words with one translation each language: numbers, hours, prices."""
-
-    english: str
-    forms: Mapping[str, str]
-
-
-class Slot(NamedTuple):
-    """A place in a pattern: what fills it, and what is written right behind that (a comma, `'s`).
-
-    Where it has `forms`, one of them is said: the one that agrees with what fills the slot."""
-
-    name: str
-    behind: str = ""
-    forms: Forms = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pattern:
-    """A set phrase, by language, with places to fill: `I am from {country}`, `soy de {country}`.
-
-    `este/esta/estos/estas@thing` is the form that agrees with what fills `thing`."""
-
-    words: Mapping[str, Sequence[str | Slot]]  # English, too
-    mark: str  # at its end: . ? or !
-    slots: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,19 +130,11 @@ class Lexicon:
     people: Sequence[Name]
     verbs: Mapping[str, Sequence[Verb]]  # by time frame
     reports: Sequence[Verb]
-    wishes: Sequence[Verb]  # like, need, want: said in the present
-    modals: Sequence[Modal]
-    feelings: Sequence[Adjective]
-    jobs: Sequence[Adjective]
-    comparisons: Sequence[Adjective]  # of everyday sentences: bigger
-    countries: Sequence[Name]
     takers: Mapping[Noun, Sequence[Verb]]  # the verbs that may have this noun as their object
     adjectives: Mapping[str, Sequence[Adjective]]  # by the kind of noun
     beside: Mapping[str, Sequence[Adjective]]  # those that stand beside it
     described: Sequence[str]  # kinds of nouns that have adjectives; people stand for three
     places: tuple[Sequence[Noun | Name], ...]
-    patterns: Mapping[str, Sequence[Pattern]]  # of everyday speech, by what they are for
-    said: Mapping[str, Sequence[Said]]  # what fills a slot of a pattern as it is
     days: Sequence[Noun]
     every: Sequence[Noun]
     months: Sequence[Mapping[str, str]]
@@ -231,20 +173,7 @@ def conjugate(infinitive: str, language: str, irregular: Mapping[str, Mapping[st
         if len(forms) == 4:
             forms.insert(1, forms[1])  # você speaks like ele
         table[tense] = forms if len(forms) > 1 else forms[0]
-    table["request"], table["ban"] = _requests(table["present"], ending, language)
-    for mood in ("request", "ban"):
-        table[mood] = irregular.get(mood, {}).get(infinitive, table[mood])
     return table
-
-
-def _requests(present: Forms, ending: str, language: str) -> tuple[str, str]:
-    """How one person is told to do something, and not to do it: abre, no abras; abra, não abra."""
-    vowel = "e" if ending == "ar" else "a"
-    stem = present[0].removesuffix("o")
-    if ending == "ar":  # the sound of the stem stays
-        stem = re.sub("ç$", "c", re.sub("c$", "qu", re.sub("g$", "gu", re.sub("z$", "c", stem))))
-    subjunctive = stem + vowel
-    return (present[THIRD], subjunctive + "s") if language == "es" else (subjunctive, subjunctive)
 
 
 def english_forms(verb: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -274,43 +203,11 @@ def _name(english: str, entry: Mapping[str, str], is_city: bool) -> Name:
 def _adjective(english: str, entry: Mapping[str, Any]) -> Adjective:
     return Adjective(
         english=english,
-        many=entry.get("many", english),
-        forms={code: tuple(form.replace("_", " ") for form in agreeing(entry[code], code)) for code in LANGUAGES},
-        of=frozenset(entry.get("of", ())),
+        forms={code: agreeing(entry[code], code) for code in LANGUAGES},
+        of=frozenset(entry["of"]),
         state=entry.get("state", False),
         before=entry.get("before", False),
-        copula={code: entry[f"{code}_copula"] for code in LANGUAGES if f"{code}_copula" in entry},
     )
-
-
-def _modal(english: str, entry: Mapping[str, Any], data: Mapping[str, Any]) -> Modal:
-    forms: dict[str, Forms] = {}
-    for code in LANGUAGES:
-        given = entry[code].split()
-        present = given if len(given) > 1 else conjugate(given[0], code, data[code]["forms"])["present"]
-        forms[code] = [*present[:1], present[1], *present[1:]] if len(present) == 4 else present
-    links = {code: entry.get(f"{code}_link", "") for code in LANGUAGES}
-    base = entry.get("base", english)
-    return Modal(entry.get("auxiliary", ""), base, entry.get("third", base), forms, links)
-
-
-def _patterns() -> dict[str, list[Pattern]]:
-    found: dict[str, list[Pattern]] = {}
-    for use, rows in _read("patterns.toml").items():
-        for english, spanish, portuguese in rows:
-            mark = english[-1] if english[-1] in "?!" else "."
-            texts = {"en": english, "es": spanish, "pt": portuguese}
-            words = {code: [_slot(word) for word in text.rstrip("?!.").split()] for code, text in texts.items()}
-            slots = [word.name for word in words["en"] if isinstance(word, Slot)]
-            found.setdefault(use, []).append(Pattern(words, mark, slots))
-    return found
-
-
-def _slot(word: str) -> str | Slot:
-    if match := re.fullmatch(r"\{(\w+)\}(\S*)", word):
-        return Slot(*match.groups())
-    forms, at, name = word.partition("@")
-    return Slot(name, forms=forms.split("/")) if at else word
 
 
 def _tongue(code: str, table: Mapping[str, Any]) -> Tongue:
@@ -326,34 +223,18 @@ def _tongue(code: str, table: Mapping[str, Any]) -> Tongue:
         verb: conjugate(verb, code, table["forms"]) | {"past": past.split()} for verb, past in table["copulas"].items()
     }
     del tables["copulas"]
-    tables["likers"] = table["likers"].split()
     return Tongue(code=code, copulas=copulas, **tables)
 
 
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
-
-
-def _joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Two tables as one: what both have is joined in turn, and the second one decides where they differ."""
-    both = {
-        key: _joined(table[key], value) if isinstance(table.get(key), dict) else value for key, value in more.items()
-    }
-    return {**table, **both}
-
-
 @cache
-def lexicon(everyday: bool = False) -> Lexicon:
-    """Read the lexicon once; everyday sentences have more words than the lectures'."""
-    data = _read("lexicon.toml")
-    if everyday:
-        data = _joined(data, _read("everyday.toml"))
+def lexicon() -> Lexicon:
+    """Read the lexicon, once."""
+    data = tomllib.loads(files(__package__).joinpath("lexicon.toml").read_text(encoding="utf-8"))
     nouns = {
         kind: [_noun(word, entry, kind) for word, entry in entries.items()] for kind, entries in data["nouns"].items()
     }
-    people, cities, countries = (
-        [_name(word, entry, table != "people") for word, entry in data[table].items()]
-        for table in ("people", "cities", "countries")
+    people, cities = (
+        [_name(word, entry, table == "cities") for word, entry in data[table].items()] for table in ("people", "cities")
     )
     groups: dict[str, Sequence[Noun | Name]] = {noun.english[0]: [noun] for kind in nouns.values() for noun in kind}
     groups |= {**nouns, "cities": cities, "person": [*nouns["person"], *nouns["kin"], *people]}
@@ -373,15 +254,10 @@ def lexicon(everyday: bool = False) -> Lexicon:
             way=entry.get("way", ""),
             needs_place="way" in entry or entry.get("settled", False),
             recipient=entry.get("to", False),
-            leads={code: entry[f"{code}_lead"] for code in LANGUAGES if f"{code}_lead" in entry},
-            inverse=entry.get("inverse", False),
         )
 
     verbs = [verb(word, entry) for word, entry in data["verbs"].items()]
-    adjectives, feelings, jobs, comparisons = (
-        [_adjective(word, entry) for word, entry in data.get(table, {}).items()]
-        for table in ("adjectives", "feelings", "jobs", "comparisons")
-    )
+    adjectives = [_adjective(word, entry) for word, entry in data["adjectives"].items()]
     suiting = {kind: [adjective for adjective in adjectives if kind in adjective.of] for kind in nouns}
     weekdays, periods, daily = (
         [_noun(word, entry) for word, entry in data[name].items()] for name in ("weekdays", "periods", "daily")
@@ -391,17 +267,6 @@ def lexicon(everyday: bool = False) -> Lexicon:
         people=people,
         verbs={frame: [verb for verb in verbs if verb.tenses[frame]] for frame in FRAMES},
         reports=[verb(word, entry) for word, entry in data["reports"].items()],
-        wishes=[verb(word, entry) for word, entry in data["wishes"].items()],
-        modals=[_modal(word, entry, data) for word, entry in data["modals"].items()],
-        feelings=feelings,
-        jobs=jobs,
-        comparisons=comparisons,
-        countries=countries,
-        patterns=_patterns(),
-        said={
-            slot: [Said(english, dict(zip(LANGUAGES, others, strict=True))) for english, *others in rows]
-            for slot, rows in data.get("said", {}).items()
-        },
         takers={
             noun: [verb for verb in verbs if verb.tenses["past"] and any(noun in group for group in verb.objects)]
             for kind in nouns.values()
