@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import pydantic
 from pydantic import NonNegativeInt, PositiveInt
@@ -79,17 +79,13 @@ PAIR_PARTS: tuple[PairPart, ...] = (*PARTS, "old", "old_valid")
 class PhrasebookSection(Config):
     """[data.phrasebook]: how much of the built-in corpus to generate, per target language."""
 
+    retired: ClassVar = {"everyday": False}
+
     count: PositiveInt = 20000
     valid_count: PositiveInt = 200
     test_count: PositiveInt = 500
     min_words: PositiveInt = 1
     max_words: PositiveInt = 60
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _leave_everyday(cls, values: Any) -> Any:
-        """Recipes of earlier versions, kept with their models, may have `everyday` sentences, which are gone."""
-        return {key: values[key] for key in values if key != "everyday"} if isinstance(values, dict) else values
 
 
 class CorpusSection(Config):
