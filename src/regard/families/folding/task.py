@@ -28,6 +28,7 @@ from regard.families.folding.data import (
     truth,
     usable_chains,
 )
+from regard.families.folding.layers import Frames
 from regard.families.folding.metrics import (
     LONG_RANGE,
     ChainScores,
@@ -43,7 +44,6 @@ from regard.families.folding.metrics import (
 )
 from regard.families.folding.model import EvoformerConfig, Folded, distance_edges
 from regard.families.folding.pipeline import NOT_CLAIMED, StructurePredictor
-from regard.families.folding.point_attention import Frames
 from regard.families.folding.recipe import PRECISION, ChainsSection, FoldingRecipe
 from regard.training.initial_model import initialised
 from regard.training.losses import Loss

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention import record
 from regard.data.arguments import all_texts
-from regard.data.proteins.alphabet import Residues, encode, read_residues
+from regard.data.proteins import Residues, encode, read_residues
 from regard.errors import DataError, UsageError
 from regard.families.proteins.data import InteractionBatch, InteractionSettings, similar_lengths
 from regard.families.proteins.model import Interactor

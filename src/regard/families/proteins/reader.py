@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.data.proteins.alphabet import decode, encode, read_residues
+from regard.data.proteins import decode, encode, read_residues
 from regard.errors import UsageError
 from regard.families.proteins.data import InteractionBatch, read_pairs
 from regard.families.proteins.pipeline import InteractionPredictor

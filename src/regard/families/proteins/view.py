@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from regard.data.proteins.fasta import Protein, given_proteins
+from regard.data.proteins import Protein, given_proteins
 from regard.errors import UsageError
 from regard.families.proteins.pipeline import POOL, InteractionAttention, InteractionPredictor
 from regard.look.inspection import GivenInput, Inspected
