@@ -253,10 +253,6 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         assert isinstance(model, SparseAutoencoder)
         return measure_dictionary(self.reader, self.site, model, self.valid, l1=self._price(model.config), poll=poll)
 
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """Nothing: `regard evaluate` measures a dictionary on other data."""
-        return {}
-
     def save(self, folder: Path) -> None:
         """Write which model and place the dictionary is of."""
         weights = fingerprint(self.reader.model)

@@ -80,7 +80,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
             )
         make = FoldBatches(train, length, data.rows, data.hidden, _config(recipe).recycles, recipe.seed)
         self.loader = Loader(self._plan, make, **loader_options(recipe.training, device))
-        self.shown: list[Sample] = []
 
     def _plan(self, epoch: int) -> list[Rows]:
         """Every chain once, in batches of one size; the last is filled up with chains of the same epoch."""
@@ -134,14 +133,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
             for one in scores[:SAMPLES]
         ]
         return {"loss": mean(losses), **summed_up(scores)}
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """Nothing: chains held out are used for validation."""
-        return {}
-
-    def samples(self) -> Sequence[Sample]:
-        """Some chains, and how well they were predicted."""
-        return self.shown
 
     def save(self, folder: Path) -> None:
         """Write the settings beside the weights."""

@@ -123,4 +123,4 @@ class InteractionPredictor:
     def _scores(self, pairs: Sequence[tuple[str, str]]) -> Float[Tensor, N]:
         first, second = ([encode(pair[side]) for pair in pairs] for side in (0, 1))
         batch = InteractionBatch.of(first, second, np.zeros(len(pairs))).to(self.device)
-        return self.model(*batch.inputs).score.float().cpu()
+        return self.model(*batch.inputs).float().cpu()
