@@ -7,40 +7,34 @@ distance between frames that follow each other.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt
 
-from regard.config import Config
+from regard.config import SavedConfig
 from regard.data.sources import Part
 from regard.errors import DataError
 
-FILE = "scenes.json"
 
+class SceneSettings(SavedConfig):
+    """Written beside the weights; a folder without them has none to know."""
 
-class SceneSettings(Config):
-    """Written beside the weights."""
+    file_name: ClassVar[str] = "scenes.json"
 
     leave_out: str = ""
     trained: tuple[str, ...] = ()  # names of files
     every: PositiveInt = 1
 
-    def save(self, folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(self.model_dump(mode="json"), indent=1), encoding="utf-8")
-
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The settings of a folder; a folder without them has none to know."""
-        file = folder / FILE
-        return cls.parse(json.loads(file.read_text(encoding="utf-8")), where=str(file)) if file.is_file() else cls()
+        return super().load(folder) if (folder / cls.file_name).is_file() else cls()
 
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # names that a header may use
@@ -189,7 +183,9 @@ def _row(number: int, fields: Sequence[str], columns: Sequence[int]) -> _Row:
         raise ValueError(f"({x[:20]}, {y[:20]}) is too far away; expected metres, up to {FARTHEST:,.0f}")
     if not agent:
         raise ValueError("the agent has no name; expected frame, agent, x, y")
-    return _Row(number, float(frame), _agent_name(agent), float(x), float(y))
+    if _is_number(agent) and float(agent).is_integer():  # a whole number is written without decimals
+        agent = str(int(float(agent)))
+    return _Row(number, float(frame), agent, float(x), float(y))
 
 
 def _is_number(text: str) -> bool:
@@ -197,11 +193,6 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _agent_name(text: str) -> str:
-    """An id as it is written, but a whole number without decimals."""
-    return str(int(float(text))) if _is_number(text) and float(text).is_integer() else text
 
 
 def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> Tracks:
@@ -221,7 +212,8 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
         if bad is None:
             raise DataError(message)
         bad.append(message)
-    agents = sorted({agent for _, agent in kept}, key=_agent_order)
+    names = {agent for _, agent in kept}  # numbers come in their order, then names in theirs
+    agents = sorted(names, key=lambda each: (0, float(each), each) if _is_number(each) else (1, 0.0, each))
     number = {agent: place for place, agent in enumerate(agents)}
     placed = sorted((time, number[agent], row) for (time, agent), row in kept.items())
     first = placed[0][0]
@@ -255,11 +247,6 @@ def _contradiction(row: _Row, other: _Row, step: float) -> str:
         f"agent {row.agent} is at ({row.x:g}, {row.y:g}) in frame {frame_text(row.frame)}, but at "
         f"({other.x:g}, {other.y:g}) by line {other.line}; an agent is at one place at a time"
     )
-
-
-def _agent_order(agent: str) -> tuple[bool, float, str]:
-    """Numbers in their order, then names in theirs."""
-    return (False, float(agent), agent) if _is_number(agent) else (True, 0.0, agent)
 
 
 SCENES: dict[str, tuple[str, ...]] = {  # of ETH/UCY, and the files of each
