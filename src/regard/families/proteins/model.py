@@ -26,8 +26,7 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import Rotary
 from regard.config import Config, Fraction, refuse_even, refuse_uneven
 from regard.errors import ConfigError
-from regard.layers.blocks import EncoderLayer, FeedForward
-from regard.layers.co_attention import CrossLayer
+from regard.layers.blocks import CrossLayer, EncoderLayer, FeedForward
 from regard.layers.example import Example, all_real, blank_tokens
 
 
