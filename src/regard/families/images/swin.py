@@ -306,9 +306,9 @@ class Swin(nn.Module):
         self.output = nn.Linear(c.stage_width(last_stage), c.classes)
         self.apply(small_weights)
         if c.version == 2:  # norms begin at zero, so that branches add nothing at first, as in the authors' code
-            for layer in (layer for stage in self.stages for layer in stage.children()):
-                for branch in (layer.after_look, layer.after_feed_forward):
-                    nn.init.zeros_(branch.norm.weight)
+            for name, weight in self.stages.named_parameters():
+                if name.endswith(("after_look.norm.weight", "after_feed_forward.norm.weight")):
+                    nn.init.zeros_(weight)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         """Logits of the classes."""

@@ -119,7 +119,7 @@ class InteractionReader(Reader[InteractionBatch]):
         return InteractionBatch.of(first, second, np.concatenate(labels)).to(self.device)
 
     def run(self, batch: InteractionBatch) -> Float[Tensor, B]:
-        return self.model(*batch.inputs)  # type: ignore[no-any-return]
+        return self.model(*batch.inputs)
 
     def loss(self, batch: InteractionBatch) -> tuple[float, int]:
         scores = self.run(batch).float()
