@@ -7,34 +7,40 @@ distance between frames that follow each other.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt
 
-from regard.config import SavedConfig
+from regard.config import Config
 from regard.data.sources import Part
 from regard.errors import DataError
 
+FILE = "scenes.json"
 
-class SceneSettings(SavedConfig):
-    """Written beside the weights; a folder without them has none to know."""
 
-    file_name: ClassVar[str] = "scenes.json"
+class SceneSettings(Config):
+    """Written beside the weights."""
 
     leave_out: str = ""
     trained: tuple[str, ...] = ()  # names of files
     every: PositiveInt = 1
 
+    def save(self, folder: Path) -> None:
+        (folder / FILE).write_text(json.dumps(self.model_dump(mode="json"), indent=1), encoding="utf-8")
+
     @classmethod
     def load(cls, folder: Path) -> Self:
-        return super().load(folder) if (folder / cls.file_name).is_file() else cls()
+        """The settings of a folder; a folder without them has none to know."""
+        file = folder / FILE
+        return cls.parse(json.loads(file.read_text(encoding="utf-8")), where=str(file)) if file.is_file() else cls()
 
 
 COLUMNS: dict[str, tuple[str, ...]] = {  # names that a header may use
