@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers.models.esm.configuration_esm import TrunkConfig
 from transformers.models.esm.modeling_esmfold import EsmFoldTriangularSelfAttentionBlock
 
-from regard.families.folding.pair_attention import EvoformerBlock, PairProducts
+from regard.families.folding.layers import EvoformerBlock, PairProducts
 
 DEVICE = torch.device("cuda")
 WARM, CALLS = 5, 5

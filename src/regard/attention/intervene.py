@@ -162,20 +162,26 @@ class ReplaceWeights(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class Patch(Change):
+class PlaceChange(Change):
+    """A change of one place, which it names."""
+
+    place: str
+
+    @property
+    def at(self) -> str:
+        return self.place
+
+
+@dataclass(frozen=True, eq=False)
+class Patch(PlaceChange):
     """The value of another input at a place: all of it, one head, or some positions of the tokens.
 
     With positions, the other input may have another number of tokens.
     """
 
-    place: str
     value: Tensor
     head: int | None = None
     positions: Sequence[int] | None = None
-
-    @property
-    def at(self) -> str:
-        return self.place
 
     def function(self, place: Place) -> NewValue:
         def change(value: Tensor, call: Call) -> Tensor:
@@ -206,18 +212,13 @@ class Patch(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class AddDirection(Change):
+class AddDirection(PlaceChange):
     """A vector times a strength, added at a place: to all of it, to one head, or at some positions of the tokens."""
 
-    place: str
     direction: Float[Tensor, "D"]
     strength: float = 1.0
     head: int | None = None
     positions: Sequence[int] | None = None
-
-    @property
-    def at(self) -> str:
-        return self.place
 
     def function(self, place: Place) -> NewValue:
         def change(value: Tensor, call: Call) -> Tensor:
@@ -228,15 +229,10 @@ class AddDirection(Change):
 
 
 @dataclass(frozen=True, eq=False)
-class Apply(Change):
+class Apply(PlaceChange):
     """Any function of the value of a place, such as its reconstruction from a dictionary of features."""
 
-    place: str
     change: Callable[[Tensor], Tensor]
-
-    @property
-    def at(self) -> str:
-        return self.place
 
     def function(self, place: Place) -> NewValue:
         return lambda value, call: _fitting(self.change(value), value, place)

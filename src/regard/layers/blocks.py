@@ -284,3 +284,40 @@ class DecoderLayer(nn.Module):
         grid = x if packing is not None else x.view(memory.sequences, -1, x.shape[-1])
         grid = self.after_cross(grid, lambda h: self.cross(h, memory, packing=packing))
         return self.after_feed_forward(grid, self.feed_forward).view_as(x)
+
+
+class CrossLayer(nn.Module):
+    """Attention to another sequence, then a feed-forward network; norms come after the sums (Lu et al. 2019)."""
+
+    PLACES: ClassVar = {"input": Argument(), "after_cross": Result("after_cross"), "residual": Result()}
+
+    def __init__(self, cross: MultiHeadAttention, feed_forward: FeedForward, dropout: float, norm: Norm = nn.LayerNorm):
+        super().__init__()
+        width = cross.query.in_features
+        self.cross, self.feed_forward = cross, feed_forward
+        self.after_cross = Residual(width, dropout, "post", norm)
+        self.after_feed_forward = Residual(width, dropout, "post", norm)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], memory: Float[Tensor, "B Tk M"], mask: Bool[Tensor, "B 1 1 Tk"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """`mask` says which places of the memory are real."""
+        x = self.after_cross(x, lambda h: self.cross(h, memory, mask=mask))
+        return self.after_feed_forward(x, self.feed_forward)
+
+
+class CoAttentionLayer(nn.Module):
+    """Two sequences, each of which attends to the other as it was before the layer."""
+
+    def __init__(self, words: CrossLayer, regions: CrossLayer):
+        super().__init__()
+        self.words, self.regions = words, regions
+
+    def forward(
+        self,
+        words: Float[Tensor, "B T D"],
+        regions: Float[Tensor, "B R E"],
+        words_mask: Bool[Tensor, "B 1 1 T"],
+        regions_mask: Bool[Tensor, "B 1 1 R"],
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B R E"]]:
+        return self.words(words, regions, regions_mask), self.regions(regions, words, words_mask)

@@ -14,7 +14,7 @@ L layers and directions. Part 0 is always the hidden state.
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -256,15 +256,10 @@ class Recurrent(nn.Module):
         initial = (state[0].contiguous(), state[1].contiguous()) if self.kind == "lstm" else state[0].contiguous()
         if self.training and self.weight_drop:
             return self._run_dropped(x, initial, mask)
-        with self._differentiable():
+        # cuDNN has gradients only in training mode; torch's own kernels also have them for frozen models.
+        frozen = torch.is_grad_enabled() and not self.training
+        with torch.backends.cudnn.flags(enabled=False) if frozen else nullcontext():
             return self._run_packed(x, state, initial, mask)
-
-    def _differentiable(self) -> AbstractContextManager[None]:
-        """cuDNN has gradients only in training mode; torch's own kernels also have them for frozen models."""
-        if self.training or not torch.is_grad_enabled():
-            return nullcontext()
-        without: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=False)
-        return without
 
     def _run_packed(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -26,12 +26,17 @@ BATCH_TOKENS, BATCH_SENTENCES, BATCH_HYPOTHESES = 4096, 64, 1024  # the most of 
 def batches_by_length(lengths: Sequence[int], width: int = 1) -> Iterator[list[int]]:
     """Sentence numbers, sorted by length and cut into batches that fit with `width` hypotheses for each sentence."""
     most = max(1, min(BATCH_SENTENCES, BATCH_HYPOTHESES // width))
+    return batches_that_fit(lengths, lambda count, longest: count <= most and count * longest <= BATCH_TOKENS)
+
+
+def batches_that_fit(lengths: Sequence[int], fits: Callable[[int, int], bool]) -> Iterator[list[int]]:
+    """Numbers of examples, sorted by length, in batches that `fits` allows by their count and longest length."""
     batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if batch and (len(batch) == most or (len(batch) + 1) * lengths[i] > BATCH_TOKENS):
+    for number in sorted(range(len(lengths)), key=lambda each: lengths[each]):
+        if batch and not fits(len(batch) + 1, lengths[number]):
             yield batch
             batch = []
-        batch.append(i)
+        batch.append(number)
     if batch:
         yield batch
 

@@ -88,7 +88,7 @@ class LoaderTask(ABC, Generic[B]):
     device: torch.device
     summary: str
     loader: Loader[B]
-    shown: Sequence[Sample] = ()
+    shown: Sequence[Sample] = ()  # outputs of the last validation
 
     @property
     def conclusion(self) -> str:
@@ -145,12 +145,12 @@ class LoaderTask(ABC, Generic[B]):
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The metrics of the task on the validation data."""
 
-    @abstractmethod
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """The same on the test data; empty if the recipe has none."""
+        return {}
 
     def samples(self) -> Sequence[Sample]:
-        """What the last validation kept to be shown."""
+        """What the last validation kept to be shown, if it kept any."""
         return self.shown
 
     @abstractmethod

@@ -343,7 +343,9 @@ def test_every_kind_of_model_can_be_read(kind, read):
     assert known and all(feature.share > 0 for feature in known)
     for context in known[0].contexts:  # what is shown is what the model does
         example = dictionary.contexts.examples[context.example].unpack(list(dictionary.reader.columns.values()))
-        values = dictionary._values(example)[:, known[0].number]
+        with torch.inference_mode():
+            seen = observe(dictionary.reader, dictionary.site, [example])
+            values = dictionary.model.encode(seen.rows)[:, known[0].number]
         assert float(values.max()) == pytest.approx(context.strongest, abs=1e-3)
         assert int(values.argmax()) == context.position
         assert context.tokens or (context.rows > 1 and dictionary.contexts.examples[context.example].image)

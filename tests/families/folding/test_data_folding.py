@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.proteins.alphabet import GAP, MASK, encode
-from regard.data.proteins.fasta import Alignment
+from regard.data.proteins import GAP, MASK, Alignment, encode
 from regard.errors import DataError
-from regard.families.folding.couplings import coupling_scores, row_weights, spread
 from regard.families.folding.data import (
     FoldBatches,
     FoldExample,
     ProteinInput,
     built_in_chain,
+    coupling_scores,
     cropped,
     examples_of,
     load_examples,
     pad_inputs,
+    row_weights,
     save_examples,
+    spread,
     truth,
 )
 from regard.families.folding.structures import alignments_beside, find_alignments, find_chains, unusable
@@ -64,7 +65,7 @@ def test_couplings_are_zero_where_there_is_nothing_to_learn():
 
 def test_rows_that_are_alike_share_their_weight():
     states = np.array([[1, 2, 3, 4, 5]] * 3 + [[6, 7, 8, 9, 10]])
-    np.testing.assert_allclose(row_weights(states), [1 / 3, 1 / 3, 1 / 3, 1])
+    np.testing.assert_allclose(row_weights(np.eye(21)[states]), [1 / 3, 1 / 3, 1 / 3, 1])
     assert spread(10, 4).tolist() == [0, 3, 6, 9] and spread(2, 8).tolist() == [0, 1]
 
 

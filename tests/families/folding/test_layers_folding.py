@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 
 from regard.attention.core import AttendPairs, attend, attention_weights
 from regard.attention.multihead import MultiHeadAttention
+from regard.families.folding.layers import (
+    EvoformerBlock,
+    Frames,
+    OuterProductMean,
+    PointAttention,
+    StructureModule,
+    TriangleMultiplication,
+    quaternion_rotation,
+)
 from regard.families.folding.metrics import fape, lddt
-from regard.families.folding.pair_attention import EvoformerBlock, OuterProductMean, TriangleMultiplication
-from regard.families.folding.point_attention import Frames, PointAttention, StructureModule, quaternion_rotation
 
 
 def randomised(module, seed=0):

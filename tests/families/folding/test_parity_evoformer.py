@@ -8,18 +8,20 @@ import torch
 from torch import nn
 
 from regard.data.sources import data_root
-from regard.families.folding.metrics import distogram_loss, fape, lddt
-from regard.families.folding.model import distance_edges
-from regard.families.folding.pair_attention import (
+from regard.families.folding.layers import (
     ColumnAttention,
     EvoformerBlock,
+    Frames,
     OuterProductMean,
     PairProducts,
+    PointAttention,
     RowAttention,
+    StructureModule,
     TriangleAttention,
     TriangleMultiplication,
 )
-from regard.families.folding.point_attention import Frames, PointAttention, StructureModule
+from regard.families.folding.metrics import distogram_loss, fape, lddt
+from regard.families.folding.model import distance_edges
 
 GOLDENS = Path(data_root()) / "goldens" / "openfold_modules.npz"
 ATTENTION = {

@@ -13,13 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.proteins.alphabet import GAP, LETTERS, NAMES, RESIDUES, UNKNOWN, decode, encode, read_residues
-from regard.data.proteins.fasta import given_proteins, read_alignment, read_fasta, read_proteins
+from regard.data.proteins import (
+    GAP,
+    LETTERS,
+    NAMES,
+    RESIDUES,
+    UNKNOWN,
+    decode,
+    encode,
+    given_proteins,
+    read_alignment,
+    read_fasta,
+    read_proteins,
+    read_residues,
+)
 from regard.errors import DataError, UsageError
-from regard.families.folding.data import ANGLES, backbone_from_angles, built_in_chain, chain_of
 from regard.families.folding.structures import (
+    ANGLES,
     ATOMS,
     Chain,
+    backbone_from_angles,
+    built_in_chain,
+    chain_of,
     pdb_text,
     read_chain,
     read_chains,
@@ -105,7 +120,7 @@ def test_a3m_and_the_same_alignment_as_fasta_are_equal(tmp_path):
         assert found.names == ["q", "one", "two"] and found.query == "ACDE" and len(found) == 3
         assert [decode(row) for row in found.rows] == ["ACDE", "ACDE", "A-DE"]
         assert found.deletions.tolist() == [[0, 0, 0, 0], [0, 0, 2, 0], [0, 0, 0, 0]]
-    assert read_alignment(a3m, most=2).names == ["q", "one"] and len(found.first(1)) == 1
+    assert read_alignment(a3m, most=2).names == ["q", "one"]
 
 
 def test_rows_of_different_lengths_are_refused_with_their_line(tmp_path):

@@ -14,8 +14,7 @@ from regard.attention import record
 from regard.attention.multihead import MultiHeadAttention
 from regard.data.sources import data_root
 from regard.families.vision_language.model import Vilbert, VilbertConfig
-from regard.layers.blocks import FeedForward
-from regard.layers.co_attention import CrossLayer
+from regard.layers.blocks import CrossLayer, FeedForward
 from regard.training.losses import cross_entropy, divergence
 
 GOLDEN = Path(data_root()) / "goldens" / "vilbert_tiny.npz"

@@ -13,7 +13,7 @@ from regard.attention.places import places, record_activations
 from regard.attention.record import attention_names
 from regard.errors import UsageError
 from regard.families.catalog import MODELS
-from regard.families.folding.pair_attention import Transition
+from regard.families.folding.layers import Transition
 from regard.families.language.gpt import LLAMA, Gpt, GptConfig
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.layers.blocks import FeedForward

@@ -115,11 +115,8 @@ class Augmentation(Config):
             yield (2 * draw() - 1) * (1 - side)
 
     def _coloured(self, images: Images, draw: Draw) -> Images:
-        for change, most in (
-            (_brightness, self.brightness),
-            (_contrast, self.contrast),
-            (_saturation, self.saturation),
-        ):
+        changes = (_brightness, self.brightness), (_contrast, self.contrast), (_saturation, self.saturation)
+        for change, most in changes:
             strength = most * (2 * draw() - 1)
             images = change(images, strength / COLOUR_STRENGTH) if most else images
         return images
@@ -218,9 +215,8 @@ def _saturation(images: Images, strength: Tensor) -> Images:
 
 def _sharpness(images: Images, strength: Tensor) -> Images:
     padded = functional.pad(images, (1, 1, 1, 1), mode="replicate")
-    smooth = (
-        9 * functional.avg_pool2d(padded, 3, stride=1) + 4 * images
-    ) / 13  # Pillow's smoothing kernel: 5 in the centre, 1 around it
+    # Pillow's smoothing kernel: 5 in the centre, 1 around it
+    smooth = (9 * functional.avg_pool2d(padded, 3, stride=1) + 4 * images) / 13
     return _blend(images, smooth, strength)
 
 
@@ -250,12 +246,5 @@ def _equalise(images: Images, _: Tensor) -> Images:
 
 
 COLOURS: tuple[Change, ...] = (
-    _brightness,
-    _contrast,
-    _saturation,
-    _sharpness,
-    _posterise,
-    _solarise,
-    _autocontrast,
-    _equalise,
-)
+    _brightness, _contrast, _saturation, _sharpness, _posterise, _solarise, _autocontrast, _equalise,
+)  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from regard.families.dictionaries.pipeline import Context, Feature, FeatureDictionary
+from regard.families.dictionaries.pipeline import Feature, FeatureDictionary
 from regard.look.page import bundle, fill_page, read_module, read_web
 
 WORDS = 4  # that stand for a feature without a name
@@ -70,10 +70,10 @@ def feature_report(
     features = list[dict[str, Any]]()
     for done, number in enumerate(numbers):
         progress(done, len(numbers))
-        effects = [
-            {"prompt": _prompt(effect.context), "whole": effect.whole, "off": effect.off, "up": effect.up}
-            for effect in dictionary.effects(number)
-        ]
+        effects = []
+        for context, whole, off, up in dictionary.effects(number):
+            prompt = "".join(context.tokens[: context.at + 1]) or f"image {context.example}"
+            effects.append({"prompt": prompt, "whole": whole, "off": off, "up": up})
         features.append(described(dictionary, number) | {"effects": effects})
     return about(dictionary) | {"images": images_of(dictionary, features), "features": features}
 
@@ -116,10 +116,6 @@ def _lit(context: dict[str, Any]) -> str:
     cells = [CELLS[min(len(CELLS) - 1, int(len(CELLS) * value / most))] for value in values]
     rows = ["".join(cells[first : first + columns]) for first in range(0, len(cells), columns)]
     return f"image {context['example']}\n" + "\n".join(f"{'':11}|{row}|" for row in rows)
-
-
-def _prompt(context: Context) -> str:
-    return "".join(context.tokens[: context.at + 1]) or f"image {context.example}"
 
 
 def render_features(report: dict[str, Any]) -> str:

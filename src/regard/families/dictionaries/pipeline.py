@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +15,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor, nn
 
 from regard.attention.intervene import intervene
 from regard.checkpoints import load_model
 from regard.checkpoints.folder import local_folder, read_json
 from regard.config import Config
+from regard.data.files import write_whole
+from regard.data.images.reading import png
 from regard.device import find_device
 from regard.errors import CheckpointError, UsageError, with_article
 from regard.families.dictionaries.model import SparseAutoencoder
@@ -249,9 +249,7 @@ class FeatureDictionary:
             self.feature(number)
         kept = {number: name for number, name in (self.names | dict(names)).items() if name}
         text = json.dumps({str(number): kept[number] for number in sorted(kept)}, ensure_ascii=False, indent=1)
-        temporary = self.folder / f".{NAMES}.new"
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(self.folder / NAMES)
+        write_whole(self.folder / NAMES, text + "\n")
 
     # What features do
 
@@ -262,7 +260,7 @@ class FeatureDictionary:
         A feature's value is compared with the largest that was seen in training.
         """
         example = self.reader.given(text)
-        values = self._values(example)
+        values = self.model.encode(observe(self.reader, self.site, [example]).rows)
         largest = torch.tensor([feature.largest for feature in self.contexts.features], device=values.device)
         strength, where = (values / largest.clamp(min=1e-6)).max(dim=0)
         active = [number for number in strength.argsort(descending=True).tolist() if float(values[:, number].max()) > 0]
@@ -291,7 +289,7 @@ class FeatureDictionary:
         feature = self.feature(number)
         values = [0.0, TURNED_UP * feature.largest]
         return [
-            Effect(context, *self._answers(*self._stored(context), number, values))
+            Effect(context, *self._answers(*self._stored(context), number, *values))
             for context in feature.contexts[:count]
         ]
 
@@ -299,7 +297,7 @@ class FeatureDictionary:
         """What the model says to a text or the image of a file, as it is and if a feature has a value everywhere."""
         self.feature(number)
         example = self.reader.given(text)
-        whole, changed = self._answers(example, len(example[0]) - 1, number, [value])
+        whole, changed = self._answers(example, len(example[0]) - 1, number, value)
         return whole, changed
 
     def answers_in(self, number: int, context: int, value: float) -> tuple[str, str]:
@@ -309,7 +307,7 @@ class FeatureDictionary:
             raise UsageError(
                 f"there is no context {context} of feature {number}; it has {len(contexts)}, counted from 0"
             )
-        whole, changed = self._answers(*self._stored(contexts[context]), number, [value])
+        whole, changed = self._answers(*self._stored(contexts[context]), number, value)
         return whole, changed
 
     def changed(self, number: int, value: float) -> AbstractContextManager[None]:
@@ -322,17 +320,13 @@ class FeatureDictionary:
         stored = self.contexts.examples[context.example]
         return stored.unpack(list(self.reader.columns.values())), context.position
 
-    def _answers(self, example: Example, position: int, number: int, values: Sequence[float]) -> list[str]:
+    def _answers(self, example: Example, position: int, number: int, *values: float) -> list[str]:
         """What the model says as it is, and with each value of a feature."""
         answers = [self.reader.answer(example, position)]
         for value in values:
             with self.changed(number, value):
                 answers.append(self.reader.answer(example, position))
         return answers
-
-    @torch.inference_mode()
-    def _values(self, example: Example) -> Float[Tensor, "T F"]:
-        return self.model.encode(observe(self.reader, self.site, [example]).rows)
 
 
 def _is_stream(place: str, model: torch.nn.Module) -> bool:
@@ -366,7 +360,7 @@ def find_contexts(
     stored: dict[str, StoredExample] = {}
     for example, values in _again(reader, site, dictionary, examples, where[best > 0].unique().tolist()):
         units, key = reader.units(examples[example], site.name), str(example)
-        shown = "" if isinstance(units, TokenUnits) else _png(units.pixels)
+        shown = "" if isinstance(units, TokenUnits) else base64.b64encode(png(units.pixels)).decode()
         stored[key] = StoredExample.pack(examples[example], list(reader.columns.values()), shown)
         for number in ((where == example) & (best > 0)).any(dim=0).nonzero()[:, 0].tolist():
             features[number].contexts.append(_context(key, units, values[:, number]))
@@ -393,10 +387,3 @@ def _context(example: str, units: Units, values: Float[Tensor, T]) -> Context:
         return Context(example, row, at, at, boxes=[[round(side, 4) for side in box] for box in units.boxes])
     first, last = max(0, at - AROUND), min(len(row), at + AROUND + 1)
     return Context(example, row[first:last], at - first, at, tokens=units.tokens[first:last])
-
-
-def _png(pixels: np.ndarray) -> str:
-    image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-    data = io.BytesIO()
-    image.save(data, "PNG")
-    return base64.b64encode(data.getvalue()).decode()

@@ -134,7 +134,7 @@ def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: Evalu
     `count` is the most examples that are read; texts are cut as in training.
     """
     source, path = Source(data, "test", count=options.count, seed=options.seed), options.folder / RECIPE
-    recipe = load_recipe(str(path)) if path.is_file() else None
+    recipe = load_recipe(path) if path.is_file() else None
     if isinstance(recipe, DictionaryRecipe):
         cut = recipe.data
         source = replace(source, block=cut.block, documents=cut.documents, to=cut.to)
@@ -251,24 +251,19 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Sparsity, exactness, and the loss of the model that reads the reconstruction."""
         assert isinstance(model, SparseAutoencoder)
-        return measure_dictionary(self.reader, self.site, model, self.valid, l1=self._price(model.config), poll=poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """Nothing: `regard evaluate` measures a dictionary on other data."""
-        return {}
+        price = self.recipe.training.l1 if model.config.activation == "relu" else 0.0
+        return measure_dictionary(self.reader, self.site, model, self.valid, l1=price, poll=poll)
 
     def save(self, folder: Path) -> None:
         """Write which model and place the dictionary is of."""
-        weights = fingerprint(self.reader.model)
-        Subject(model=_lasting(self.recipe.data.model), place=self.site.name, weights=weights).save(folder)
+        model = self.recipe.data.model
+        lasting = model if model.startswith("hf:") else str(Path(model).resolve())  # valid in any working folder
+        Subject(model=lasting, place=self.site.name, weights=fingerprint(self.reader.model)).save(folder)
 
     def finish(self, model: nn.Module, folder: Path) -> None:
         """Write the strongest contexts of every feature."""
         assert isinstance(model, SparseAutoencoder)
         find_contexts(self.reader, self.site, model, self.train[: self.recipe.data.contexts]).save(folder)
-
-    def _price(self, config: SparseAutoencoderConfig) -> float:
-        return self.recipe.training.l1 if config.activation == "relu" else 0.0
 
 
 @torch.no_grad()
@@ -303,8 +298,3 @@ def _forget(optimizer: torch.optim.Optimizer, dictionary: SparseAutoencoder, fea
         for name in ("exp_avg", "exp_avg_sq"):
             if name in optimizer.state[parameter]:
                 optimizer.state[parameter][name][features] = 0.0
-
-
-def _lasting(model: str) -> str:
-    """The name of a model that is valid in any working folder."""
-    return model if model.startswith("hf:") else str(Path(model).resolve())

@@ -21,7 +21,7 @@ FAMILY = Family(
             view="view.inspect_structure",
             evaluate="task.evaluate_structures",
             reader="reader.ChainReader",
-            examples="examples.examples",
+            examples="structures.examples",
         ),
     },
     figures={"structure": "view.draw_structure"},

@@ -1,10 +1,9 @@
-"""Chains for the model: built-in ones, examples with alignments, the prepared chains of a run, and batches."""
+"""Chains for the model: examples with alignments and their coupling scores, the prepared chains of a run, batches."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,15 +18,16 @@ from torch import Tensor
 
 from regard.config import SavedConfig
 from regard.data.batch import TensorBatch
-from regard.data.proteins.alphabet import GAP, MASK, RESIDUES, encode
-from regard.data.proteins.fasta import Alignment
+from regard.data.proteins import GAP, MASK, RESIDUES, Alignment, encode
 from regard.errors import DataError
-from regard.families.folding.couplings import coupling_scores, spread
 from regard.families.folding.structures import (
-    ATOMS,
+    BUILT_IN,
     CONTACT,
+    LENGTHS,
     Chain,
+    Range,
     alignments_beside,
+    built_in_chain,
     find_alignments,
     find_chains,
     unusable,
@@ -36,9 +36,6 @@ from regard.families.folding.structures import (
 if TYPE_CHECKING:
     from regard.families.folding.recipe import FoldingSection
 
-BUILT_IN = "builtin:chains"
-Range = tuple[int, int]
-LENGTHS: Range = (24, 64)  # residues of the built-in chains
 Poll = Callable[[], None]  # may raise to stop
 
 
@@ -53,73 +50,72 @@ class FoldingSettings(SavedConfig):
     prior: tuple[float, ...]  # the share of contacts among training pairs, by the number of residues between them
 
 
-N_CA, CA_C, C_N = 1.458, 1.525, 1.329  # Å (Engh and Huber 1991)
-N_CA_C, CA_C_N, C_N_CA = (math.radians(each) for each in (111.0, 117.2, 121.7))
-SEGMENTS = {  # of each kind: its residues, torsion angles phi and psi in degrees, fewest and most residues
-    "helix": ("AELMQKRH", (-57.0, -47.0), (8, 16)),
-    "strand": ("VIYCWFT", (-119.0, 113.0), (4, 9)),
-}
-TURNS = {"G": (57.0, 47.0), "N": (-60.0, -30.0), "P": (-75.0, 150.0), "S": (-70.0, -20.0), "D": (-90.0, 0.0)}
-TURN = (2, 4)  # fewest and most residues
-ANGLES = {letter: angles for letters, angles, _ in SEGMENTS.values() for letter in letters} | TURNS
+# Coupling scores of an alignment: how much two columns depend on each other beyond what a chain of others explains.
+# Mean-field direct coupling analysis (Morcos et al. 2011): frequencies of residues and of pairs of residues, sequences
+# weighted by how many are alike; the inverse of their covariance has the couplings; the score of two columns is the
+# norm of their couplings, less what their mean scores explain (average product correction, Dunn et al. 2008). Nothing
+# is learnt from structures.
+
+STATES = len(RESIDUES) + 1  # with one for gaps and unknown residues
+ALIKE = 0.8  # identity from which sequences share their weight
+PSEUDOCOUNT = 0.5
+FEWEST = 8  # rows below which there is nothing to learn
+MOST_ROWS, MOST_COLUMNS = 4000, 600  # rows used; a covariance of more columns does not fit into memory
 
 
-def backbone_from_angles(
-    phi: Float[np.ndarray, L], psi: Float[np.ndarray, L], omega: Float[np.ndarray, L] | None = None
-) -> Float[np.ndarray, "L 3 3"]:
-    """N, Cα and C of a chain by its torsion angles in radians, each atom placed after the three before it.
-
-    omega[i] is the torsion of the bond before residue i, 180° if it is not given; phi[0], omega[0] and psi[-1] have no
-    effect.
-    """
-    flat = np.full(len(phi), math.pi) if omega is None else omega
-    start = np.array([[0, 0, 0], [N_CA, 0, 0], [N_CA - CA_C * math.cos(N_CA_C), CA_C * math.sin(N_CA_C), 0]])
-    atoms = list(start.astype(np.float64))
-    for number in range(1, len(phi)):
-        atoms.append(_placed(atoms, C_N, CA_C_N, psi[number - 1]))
-        atoms.append(_placed(atoms, N_CA, C_N_CA, flat[number]))
-        atoms.append(_placed(atoms, CA_C, N_CA_C, phi[number]))
-    return np.stack(atoms).reshape(len(phi), 3, 3)
-
-
-def _placed(atoms: list[np.ndarray], length: float, angle: float, torsion: float) -> np.ndarray:
-    """The next atom, by its bond length, bond angle and torsion angle with the last three."""
-    a, b, c = atoms[-3:]
-    forward = (c - b) / np.linalg.norm(c - b)
-    normal = np.cross(b - a, forward)
-    normal /= np.linalg.norm(normal)
-    side = np.cross(normal, forward)
-    out = math.sin(angle) * (math.cos(torsion) * side + math.sin(torsion) * normal)
-    return c + length * (-math.cos(angle) * forward + out)
+def coupling_scores(rows: Int[np.ndarray, "N L"]) -> Float[np.ndarray, "L L"]:
+    """A score for each pair of residues, in deviations from the mean, compressed by arsinh; 0 where a column is all
+    gaps but for the first row, and everywhere if there are too few rows or too many columns."""
+    scores = np.zeros((rows.shape[1],) * 2, dtype=np.float32)
+    rows = rows[spread(len(rows), MOST_ROWS)]
+    columns = np.flatnonzero((rows[1:] < len(RESIDUES)).any(axis=0)) if len(rows) >= FEWEST else np.array([], dtype=int)
+    if not 2 <= len(columns) <= MOST_COLUMNS:
+        return scores
+    norms = _norms(rows[:, columns])
+    means = norms.mean(axis=0)
+    found = norms - means[:, None] * means[None] / max(float(norms.mean()), 1e-12)
+    np.fill_diagonal(found, 0.0)
+    deviation = found[np.triu_indices(len(columns), 1)].std()
+    if deviation > 0:
+        scores[np.ix_(columns, columns)] = np.arcsinh(found / deviation)
+    return scores
 
 
-def ideal_cb(backbone: Float[np.ndarray, "L 3 3"]) -> Float[np.ndarray, "L 3"]:
-    """Where Cβ is in an ideal residue."""
-    n, ca, c = backbone[:, 0], backbone[:, 1], backbone[:, 2]
-    to_ca, to_c = ca - n, c - ca
-    return ca - 0.58273431 * np.cross(to_ca, to_c) + 0.56802827 * to_ca - 0.54067466 * to_c
+def spread(count: int, wanted: int) -> Int[np.ndarray, " M"]:
+    """The numbers of at most `wanted` of `count` rows, evenly spread; the first is always among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(np.int64))
 
 
-def chain_of(name: str, sequence: str) -> Chain:
-    """The chain whose torsion angles follow from its letters; other letters than those of `ANGLES` are a KeyError."""
-    phi, psi = np.radians(np.array([ANGLES[letter] for letter in sequence])).T
-    backbone = backbone_from_angles(phi, psi)
-    backbone = backbone - backbone[:, 1].mean(axis=0)
-    chain = Chain.of(name, sequence, np.concatenate([backbone, ideal_cb(backbone)[:, None]], axis=1), ATOMS)
-    glycine = [letter == "G" for letter in sequence], ATOMS.index("CB")  # it has no Cβ
-    chain.known[glycine], chain.atoms[glycine] = False, 0
-    return chain
+def row_weights(one_hot: Float[np.ndarray, "N L S"]) -> Float[np.ndarray, " N"]:
+    """1 / the number of rows that are alike, itself included."""
+    flat = one_hot.reshape(len(one_hot), -1)
+    alike = flat @ flat.T / one_hot.shape[1]
+    return 1 / (alike >= ALIKE).sum(axis=1)
 
 
-def built_in_chain(seed: int, number: int, length: Range = LENGTHS) -> Chain:
-    """One chain of segments with turns between them."""
-    rng = np.random.default_rng([seed, 1, number])
-    wanted, letters = int(rng.integers(length[0], length[1] + 1)), ""
-    while len(letters) < wanted:
-        pool, _, (fewest, most) = SEGMENTS[str(rng.choice(list(SEGMENTS)))]
-        letters += "".join(rng.choice(list(pool), int(rng.integers(fewest, most + 1))))
-        letters += "".join(rng.choice(list(TURNS), int(rng.integers(TURN[0], TURN[1] + 1))))
-    return chain_of(f"chain-{seed}-{number:04d}", letters[:wanted])
+def _norms(rows: Int[np.ndarray, "N L"]) -> Float[np.ndarray, "L L"]:
+    """The Frobenius norm of the couplings of each pair of columns, in the zero-sum gauge, gaps left out."""
+    states = np.where(rows < len(RESIDUES), rows, STATES - 1).astype(np.int64)
+    length, free = states.shape[1], STATES - 1  # the last state is the reference
+    one_hot = np.eye(STATES, dtype=np.float32)[states]
+    weights = row_weights(one_hot)
+    total = weights.sum()
+    single = np.einsum("n,nls->ls", weights, one_hot) / total
+    single = (1 - PSEUDOCOUNT) * single + PSEUDOCOUNT / STATES
+    flat = one_hot[..., :free].reshape(len(states), -1)
+    pairs = (1 - PSEUDOCOUNT) * ((flat * weights[:, None]).T @ flat) / total + PSEUDOCOUNT / STATES**2
+    alone = single[:, :free].reshape(-1)
+    for column in range(length):
+        own = slice(column * free, (column + 1) * free)
+        pairs[own, own] = np.diag(alone[own])
+    inverse = np.linalg.inv((pairs - np.outer(alone, alone)).astype(np.float64))
+    couplings = np.zeros((length, length, STATES, STATES))
+    couplings[:, :, :free, :free] = -inverse.reshape(length, free, length, free).transpose(0, 2, 1, 3)
+    couplings -= couplings.mean(axis=2, keepdims=True)
+    couplings -= couplings.mean(axis=3, keepdims=True)
+    norms = np.sqrt((couplings[:, :, :free, :free] ** 2).sum(axis=(2, 3)))
+    np.fill_diagonal(norms, 0.0)
+    return norms
 
 
 @dataclass(frozen=True, eq=False)

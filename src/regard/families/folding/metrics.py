@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
 from regard.families.folding.data import FoldExample
-from regard.families.folding.point_attention import Frames
+from regard.families.folding.layers import Frames
 from regard.families.folding.structures import CONTACT
 
 CLAMP, SCALE = 10.0, 10.0  # ångströms
@@ -25,7 +25,10 @@ LDDT_EPSILON = 1e-10
 def fape(predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], unclamped: float = 0.0) -> Float[Tensor, "*B"]:
     """The frame-aligned point error (algorithm 28), in units of 10 ångströms: how far each CA atom is from its true
     place, seen from each residue's frame. Errors are clamped at 10 ångströms, but for a share that is not."""
-    points, targets = (frames.invert(_for_each(frames)) for frames in (predicted, true))
+    points, targets = (
+        frames.invert(frames.translation[..., None, :, :].expand(*frames.translation.shape[:-1], -1, 3))
+        for frames in (predicted, true)
+    )
     errors = ((points - targets).square().sum(dim=-1) + FAPE_EPSILON).sqrt()
     counted = (mask[..., :, None] & mask[..., None, :]).to(errors.dtype)
     mixed = (1 - unclamped) * errors.clamp(max=CLAMP) + unclamped * errors
@@ -33,22 +36,12 @@ def fape(predicted: Frames, true: Frames, mask: Bool[Tensor, "*B T"], unclamped:
     return (mixed / SCALE * counted).sum(dim=(-1, -2)) / count.square()
 
 
-def _for_each(frames: Frames) -> Float[Tensor, "*B T T 3"]:
-    places = frames.translation
-    return places[..., None, :, :].expand(*places.shape[:-2], places.shape[-2], *places.shape[-2:])
-
-
-def distance_bins(points: Float[Tensor, "*B T 3"], edges: Float[Tensor, edges]) -> Int[Tensor, "*B T T"]:
-    """The bin of the distance of each pair of points."""
-    squared = (points[..., :, None, :] - points[..., None, :, :]).square().sum(dim=-1)
-    return (squared[..., None] > edges.square()).sum(dim=-1)
-
-
 def distance_losses(
     logits: Float[Tensor, "B T T bins"], points: Float[Tensor, "B T 3"], edges: Float[Tensor, edges]
 ) -> Float[Tensor, "B T T"]:
     """The cross-entropy of the binned distance of each pair of CB atoms."""
-    bins = distance_bins(points, edges)
+    squared = (points[:, :, None] - points[:, None]).square().sum(dim=-1)
+    bins = (squared[..., None] > edges.square()).sum(dim=-1)
     return functional.cross_entropy(logits.float().flatten(0, 2), bins.flatten(), reduction="none").view(bins.shape)
 
 
@@ -102,15 +95,13 @@ def long_range_precision(
     scores: Float[np.ndarray, "T T"],
     points: Float[np.ndarray, "T 3"],
     known: Bool[np.ndarray, " T"],
-    *,
-    separation: int = LONG_RANGE,
     share: int = SHARE,
 ) -> float:
     """The share of contacts among the L / 5 pairs of highest score; pairs of equal score count by their mean.
 
     NaN if a chain has no such pair.
     """
-    first, second = np.triu_indices(len(points), separation)
+    first, second = np.triu_indices(len(points), LONG_RANGE)
     both = known[first] & known[second]
     first, second = first[both], second[both]
     if not len(first):
@@ -174,12 +165,12 @@ def baselines(example: FoldExample, prior: Sequence[float]) -> dict[str, float]:
     return {name: long_range_precision(each, points, known) for name, each in scores.items()}
 
 
-def interval(values: Sequence[float], seed: int = 1) -> tuple[float, float]:
+def interval(values: Sequence[float]) -> tuple[float, float]:
     """The bootstrap interval of a mean over chains: in 95 of 100 draws of as many chains it lies between the two."""
     found = np.array([value for value in values if not math.isnan(value)])
     if not len(found):
         return math.nan, math.nan
-    drawn = np.random.default_rng(seed).choice(found, (DRAWS, len(found))).mean(axis=1)
+    drawn = np.random.default_rng(1).choice(found, (DRAWS, len(found))).mean(axis=1)
     low, high = np.quantile(drawn, [(1 - COVERED) / 2, (1 + COVERED) / 2])
     return float(low), float(high)
 

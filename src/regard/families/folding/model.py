@@ -18,8 +18,14 @@ from torch import Tensor, nn
 
 from regard.config import Config, Examples, Fraction
 from regard.errors import ConfigError
-from regard.families.folding.pair_attention import EvoformerBlock, OuterProductMean, PairProducts
-from regard.families.folding.point_attention import Frames, PointAttention, StructureModule
+from regard.families.folding.layers import (
+    EvoformerBlock,
+    Frames,
+    OuterProductMean,
+    PairProducts,
+    PointAttention,
+    StructureModule,
+)
 from regard.families.folding.structures import CONTACT
 from regard.layers.blocks import closed
 from regard.layers.example import Example, all_real, blank_tokens

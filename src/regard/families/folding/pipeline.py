@@ -10,12 +10,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import record
 from regard.attention.record import attention_names
-from regard.data.proteins.alphabet import read_residues
-from regard.data.proteins.fasta import Alignment, given_proteins, read_alignment, read_proteins
+from regard.data.proteins import Alignment, given_proteins, read_alignment, read_proteins, read_residues
 from regard.device import free_bytes
 from regard.errors import DataError
 from regard.families.folding.data import FoldingSettings, ProteinInput, pad_inputs
@@ -29,7 +28,7 @@ from regard.families.folding.model import (
 from regard.families.folding.structures import SUFFIXES as STRUCTURES
 from regard.families.folding.structures import Chain, read_structure
 from regard.look.neurons import LayerNeurons, record_neurons
-from regard.search.pipeline import load_for_pipeline
+from regard.search.pipeline import batches_that_fit, load_for_pipeline
 
 FLOAT = 4  # bytes
 MOST_NEURONS = 8 * 2**20  # numbers of queries, keys and biases that are kept of one chain, as many as a page holds
@@ -151,8 +150,11 @@ class StructurePredictor:
             stop = not name.startswith(STRUCTURE)
             with record_neurons(self.model, name) as seen, record(self.model, name, stop=stop) as looks:
                 self.model(*inputs, recycles=0)
-            found.weights[name] = _between_residues(name, looks[name]).float().cpu().numpy()
-            neurons = _neurons_of_residues(name, seen[name])
+            weights = looks[name]
+            triangles = name.endswith(TRIANGLES)
+            seen_by = weights.mean(dim=2).transpose(0, 1) if triangles else weights[0, :, -weights.shape[-1] :]
+            found.weights[name] = seen_by.float().cpu().numpy()
+            neurons = _neurons_of_triangles(seen[name]) if triangles else seen[name].input(0)
             if neurons.size <= left:
                 found.neurons[name] = neurons
                 left -= neurons.size
@@ -169,19 +171,9 @@ class StructurePredictor:
             )
 
 
-def _between_residues(name: str, weights: Float[Tensor, "B H Tq Tk"]) -> Float[Tensor, "H T T"]:
-    """The weights of a layer as those of residues; see `StructurePredictor.attention`."""
-    length = weights.shape[-1]
-    if name.endswith(TRIANGLES):
-        return weights.mean(dim=2).transpose(0, 1)
-    return weights[0, :, -length:]
-
-
-def _neurons_of_residues(name: str, neurons: LayerNeurons) -> LayerNeurons:
-    """What the scores of those weights are made of. In triangle attention every residue i has a window of its own: the
-    mean of the queries of the pairs i, j asks the keys of the pairs i, k, and its scores are the mean of theirs."""
-    if not name.endswith(TRIANGLES):
-        return neurons.input(0)
+def _neurons_of_triangles(neurons: LayerNeurons) -> LayerNeurons:
+    """What the scores of triangle attention are made of. Every residue i has a window of its own: the mean of the
+    queries of the pairs i, j asks the keys of the pairs i, k, and its scores are the mean of theirs."""
     residues = np.arange(neurons.keys.shape[2])
     cells = residues[:, None], np.tile(residues, (len(residues), 1))
     return replace(neurons.mean_over([slice(None)]), cells=cells)
@@ -222,18 +214,9 @@ def _read(what: str | Path | bytes) -> Iterator[tuple[str, str, tuple[str, ...],
 
 def _is_file(text: str) -> bool:
     """Whether a text is meant as the name of a file: it looks like one, or there is one."""
-    if any(mark in text for mark in "./\\"):
-        return True
-    return 0 < len(text.strip()) <= LONGEST_NAME and Path(text).exists()
+    return any(mark in text for mark in "./\\") or (0 < len(text.strip()) <= LONGEST_NAME and Path(text).exists())
 
 
 def pair_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """The numbers of chains, shortest first, in groups whose pairs of residues are computed together."""
-    group: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda each: lengths[each]):
-        if group and (len(group) + 1) * lengths[number] ** 2 > PAIRS_AT_ONCE:
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group
+    return batches_that_fit(lengths, lambda count, longest: count * longest**2 <= PAIRS_AT_ONCE)

@@ -10,21 +10,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.data.proteins.alphabet import decode, read_residues
+from regard.data.proteins import decode, read_residues
 from regard.data.sources import PARTS
-from regard.families.folding.couplings import spread
 from regard.families.folding.data import (
-    BUILT_IN,
     FoldInputs,
     ProteinInput,
     alignments_of,
     examples_of,
     pad_inputs,
+    spread,
     usable_chains,
 )
 from regard.families.folding.metrics import distance_losses
 from regard.families.folding.model import Folded, contact_probabilities, distance_edges, expected_lddt
 from regard.families.folding.pipeline import StructurePredictor, pair_batches
+from regard.families.folding.structures import BUILT_IN
 from regard.look.reader import Example, Reader, Source, TokenUnits
 
 STRUCTURE = "structure."  # begins the names of places whose positions are residues at every pass
@@ -81,14 +81,14 @@ class ChainReader(Reader[ChainInputs]):
     def batches(self, examples: Sequence[Example]) -> Iterator[list[int]]:
         return pair_batches([len(example[1]) for example in examples])
 
-    def run(self, batch: ChainInputs) -> object:
-        return self._folded(batch)
+    def run(self, batch: ChainInputs) -> Folded:
+        return self.model(*batch.inputs, recycles=0)
 
     def loss(self, batch: ChainInputs) -> tuple[float, int]:
         """Of every pair of residues: the cross-entropy of the binned distance of CB atoms, as in training, and the
         error of the distance of CA atoms in space as a share of 10 Å. Training has the error of frames instead, which
         needs all atoms of the backbone."""
-        folded, counted = self._folded(batch), batch.known[:, :, None] & batch.known[:, None]
+        folded, counted = self.run(batch), batch.known[:, :, None] & batch.known[:, None]
         edges = distance_edges(folded.distances.shape[-1], self.device)
         distances = distance_losses(folded.distances, batch.points, edges)
         wrong = (_distances(folded.frames.translation[-1]) - _distances(batch.backbone)).abs().clamp(max=FARTHEST)
@@ -116,7 +116,7 @@ class ChainReader(Reader[ChainInputs]):
     @torch.inference_mode()
     def answer(self, example: Example, position: int) -> str:
         """The mean confidence, and the most probable contacts of residues that are far apart in the chain."""
-        folded = self._folded(self.batch([example]))
+        folded = self.run(self.batch([example]))
         near = contact_probabilities(folded.distances[0]).triu(APART)
         best, numbers = near.flatten().topk(min(SHOWN, near.numel())), np.asarray(example[1]) + 1
         contacts = [
@@ -124,10 +124,6 @@ class ChainReader(Reader[ChainInputs]):
             for share, at in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
         return f"confidence {float(expected_lddt(folded.confidence).mean()):.0%}, contacts {', '.join(contacts)}"
-
-    def _folded(self, batch: ChainInputs) -> Folded:
-        folded: Folded = self.model(*batch.inputs, recycles=0)
-        return folded
 
     def _packed(self, given: ProteinInput, places: Float[np.ndarray, "L 6"], known: np.ndarray) -> Example:
         rows = given.rows[spread(len(given.rows), self.pipeline.settings.rows)]

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from regard.config import Config, Fraction
 from regard.errors import ConfigError
-from regard.families.folding.data import BUILT_IN
+from regard.families.folding.structures import BUILT_IN
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.sections import LOSS, ExampleTrainingSection, Metric, ModelSection
 

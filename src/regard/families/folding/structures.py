@@ -1,4 +1,4 @@
-"""Chains of known structure and alignments of their families, in files: mmCIF, PDB, and archives of many of them.
+"""Chains of known structure and alignments of their families, in files (mmCIF, PDB, archives of many) or built in.
 
 An archive of chains is an NPZ file with names, lengths, all sequences as one string, and the places of 14 atoms a
 residue in AlphaFold's order (N, CA, C, O, CB, ...), NaN where one is missing. One of alignments is a JSON Lines file: a
@@ -12,6 +12,7 @@ import math
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,8 +22,7 @@ from jaxtyping import Bool, Float, Int
 
 from regard.data.files import write_whole
 from regard.data.formats.lines import open_bytes, read_lines, refuse
-from regard.data.proteins.alphabet import GAP, NAMES, encode, read_residues
-from regard.data.proteins.fasta import Alignment, read_alignment
+from regard.data.proteins import GAP, NAMES, Alignment, encode, read_alignment, read_residues
 from regard.errors import DataError
 from regard.optional import needed
 
@@ -36,6 +36,9 @@ FORMATS = "expected a structure as mmCIF or PDB"
 ARCHIVE, ALIGNMENT_SUFFIXES = ".npz", (".a3m", ".afa", ".fasta", ".fa")
 CHAINS, ALIGNMENTS = "_chains.npz", "_alignments.jsonl.gz"  # ends of the names of files that belong together
 FEWEST_KNOWN = 8  # residues with a backbone, below which a chain has no structure to learn from
+BUILT_IN = "builtin:chains"
+Range = tuple[int, int]
+LENGTHS: Range = (24, 64)  # residues of the built-in chains
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,3 +349,80 @@ def unusable(chain: Chain, longest: int) -> str:
     if known < FEWEST_KNOWN:
         return f"{chain.name} has {known} residues with N, CA and C; at least {FEWEST_KNOWN} are needed"
     return ""
+
+
+# Built-in chains
+
+N_CA, CA_C, C_N = 1.458, 1.525, 1.329  # Å (Engh and Huber 1991)
+N_CA_C, CA_C_N, C_N_CA = (math.radians(each) for each in (111.0, 117.2, 121.7))
+SEGMENTS = {  # of each kind: its residues, torsion angles phi and psi in degrees, fewest and most residues
+    "helix": ("AELMQKRH", (-57.0, -47.0), (8, 16)),
+    "strand": ("VIYCWFT", (-119.0, 113.0), (4, 9)),
+}
+TURNS = {"G": (57.0, 47.0), "N": (-60.0, -30.0), "P": (-75.0, 150.0), "S": (-70.0, -20.0), "D": (-90.0, 0.0)}
+TURN = (2, 4)  # fewest and most residues
+ANGLES = {letter: angles for letters, angles, _ in SEGMENTS.values() for letter in letters} | TURNS
+
+
+def backbone_from_angles(phi: Float[np.ndarray, L], psi: Float[np.ndarray, L]) -> Float[np.ndarray, "L 3 3"]:
+    """N, Cα and C of a chain by its torsion angles in radians, each atom placed after the three before it.
+
+    The bonds between residues are flat (180°); phi[0] and psi[-1] have no effect.
+    """
+    start = np.array([[0, 0, 0], [N_CA, 0, 0], [N_CA - CA_C * math.cos(N_CA_C), CA_C * math.sin(N_CA_C), 0]])
+    atoms = list(start.astype(np.float64))
+    for number in range(1, len(phi)):
+        atoms.append(_placed(atoms, C_N, CA_C_N, psi[number - 1]))
+        atoms.append(_placed(atoms, N_CA, C_N_CA, math.pi))
+        atoms.append(_placed(atoms, CA_C, N_CA_C, phi[number]))
+    return np.stack(atoms).reshape(len(phi), 3, 3)
+
+
+def _placed(atoms: list[np.ndarray], length: float, angle: float, torsion: float) -> np.ndarray:
+    """The next atom, by its bond length, bond angle and torsion angle with the last three."""
+    a, b, c = atoms[-3:]
+    forward = (c - b) / np.linalg.norm(c - b)
+    normal = np.cross(b - a, forward)
+    normal /= np.linalg.norm(normal)
+    side = np.cross(normal, forward)
+    out = math.sin(angle) * (math.cos(torsion) * side + math.sin(torsion) * normal)
+    return c + length * (-math.cos(angle) * forward + out)
+
+
+def ideal_cb(backbone: Float[np.ndarray, "L 3 3"]) -> Float[np.ndarray, "L 3"]:
+    """Where Cβ is in an ideal residue."""
+    n, ca, c = backbone[:, 0], backbone[:, 1], backbone[:, 2]
+    to_ca, to_c = ca - n, c - ca
+    return ca - 0.58273431 * np.cross(to_ca, to_c) + 0.56802827 * to_ca - 0.54067466 * to_c
+
+
+def chain_of(name: str, sequence: str) -> Chain:
+    """The chain whose torsion angles follow from its letters; other letters than those of `ANGLES` are a KeyError."""
+    phi, psi = np.radians(np.array([ANGLES[letter] for letter in sequence])).T
+    backbone = backbone_from_angles(phi, psi)
+    backbone = backbone - backbone[:, 1].mean(axis=0)
+    chain = Chain.of(name, sequence, np.concatenate([backbone, ideal_cb(backbone)[:, None]], axis=1), ATOMS)
+    glycine = [letter == "G" for letter in sequence], ATOMS.index("CB")  # it has no Cβ
+    chain.known[glycine], chain.atoms[glycine] = False, 0
+    return chain
+
+
+def built_in_chain(seed: int, number: int, length: Range = LENGTHS) -> Chain:
+    """One chain of segments with turns between them."""
+    rng = np.random.default_rng([seed, 1, number])
+    wanted, letters = int(rng.integers(length[0], length[1] + 1)), ""
+    while len(letters) < wanted:
+        pool, _, (fewest, most) = SEGMENTS[str(rng.choice(list(SEGMENTS)))]
+        letters += "".join(rng.choice(list(pool), int(rng.integers(fewest, most + 1))))
+        letters += "".join(rng.choice(list(TURNS), int(rng.integers(TURN[0], TURN[1] + 1))))
+    return chain_of(f"chain-{seed}-{number:04d}", letters[:wanted])
+
+
+EXAMPLES, EXAMPLE_SEED, EXAMPLE_LENGTH = 3, 7, (28, 48)
+
+
+@cache
+def examples() -> list[dict[str, str]]:
+    """Generated chains to try a model with on the page: sequences, each with its structure as a PDB file."""
+    chains = [built_in_chain(EXAMPLE_SEED, number, EXAMPLE_LENGTH) for number in range(EXAMPLES)]
+    return [{"name": chain.name, "sequence": chain.sequence, "structure": pdb_text(chain)} for chain in chains]

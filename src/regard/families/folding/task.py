@@ -28,6 +28,7 @@ from regard.families.folding.data import (
     truth,
     usable_chains,
 )
+from regard.families.folding.layers import Frames
 from regard.families.folding.metrics import (
     LONG_RANGE,
     ChainScores,
@@ -43,7 +44,6 @@ from regard.families.folding.metrics import (
 )
 from regard.families.folding.model import EvoformerConfig, Folded, distance_edges
 from regard.families.folding.pipeline import NOT_CLAIMED, StructurePredictor
-from regard.families.folding.point_attention import Frames
 from regard.families.folding.recipe import PRECISION, ChainsSection, FoldingRecipe
 from regard.training.initial_model import initialised
 from regard.training.losses import Loss
@@ -80,7 +80,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
             )
         make = FoldBatches(train, length, data.rows, data.hidden, _config(recipe).recycles, recipe.seed)
         self.loader = Loader(self._plan, make, **loader_options(recipe.training, device))
-        self.shown: list[Sample] = []
 
     def _plan(self, epoch: int) -> list[Rows]:
         """Every chain once, in batches of one size; the last is filled up with chains of the same epoch."""
@@ -134,14 +133,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
             for one in scores[:SAMPLES]
         ]
         return {"loss": mean(losses), **summed_up(scores)}
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """Nothing: chains held out are used for validation."""
-        return {}
-
-    def samples(self) -> Sequence[Sample]:
-        """Some chains, and how well they were predicted."""
-        return self.shown
 
     def save(self, folder: Path) -> None:
         """Write the settings beside the weights."""

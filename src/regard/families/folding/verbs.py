@@ -48,7 +48,7 @@ class Fold(FileVerb):
     ] = None
 
     def check(self) -> None:
-        from regard.data.proteins.fasta import SUFFIXES
+        from regard.data.proteins import SUFFIXES
         from regard.look.save import check_suffix
 
         self.suffixes = SUFFIXES  # type: ignore[misc]  # imported when it is needed

@@ -21,6 +21,7 @@ from regard.families.folding.metrics import score_chain, superposed
 from regard.families.folding.pipeline import Prediction, StructurePredictor
 from regard.families.folding.structures import SUFFIXES, Chain, find_chains
 from regard.look.figures import INK, MUTED, RAMP
+from regard.look.image_figures import facts
 from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Panel, Point, Residues
 from regard.look.report import AttentionReport
@@ -127,8 +128,7 @@ def draw_structure(report: AttentionReport, points: Sequence[Point] = ()) -> Fig
     if panel is not None:
         _draw_attention(axes[1], panel)
     _draw_chain(axes[-1], details)
-    shown = "  ".join([report.model, *(f"{name} {value}" for name, value in report.meta.items())])
-    figure.suptitle(f"{report.title[:110]}\n{shown}", fontsize=9, color=INK, parse_math=False)
+    figure.suptitle(f"{report.title[:110]}\n{facts(report)}", fontsize=9, color=INK, parse_math=False)
     return figure
 
 

@@ -19,8 +19,8 @@ FAMILY = Family(
     tasks={
         "images": TaskEntry("recipe.ImagesRecipe", "task.ImageClassificationTask"),
         "segmentation": TaskEntry("recipe.SegmentationRecipe", "task.SegmentationTask"),
-        "pixels": TaskEntry("recipe.PixelsRecipe", "pixels.PixelTask"),
-        "gan": TaskEntry("recipe.GanRecipe", "gan.GanTask"),
+        "pixels": TaskEntry("recipe.PixelsRecipe", "generation_tasks.PixelTask"),
+        "gan": TaskEntry("recipe.GanRecipe", "generation_tasks.GanTask"),
     },
     pipelines={
         "image_classifier": PipelineEntry(
@@ -31,7 +31,7 @@ FAMILY = Family(
             view="view.inspect_classifier",
             evaluate="task.evaluate_images",
             reader="reader.ImageReader",
-            examples="examples.examples",
+            examples="data.examples",
         ),
         "image_segmenter": PipelineEntry(
             "pipeline.ImageSegmenter",

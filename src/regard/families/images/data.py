@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
 
 from regard.data.images.datasets import Example, ImageStore, open_images
-from regard.data.images.reading import Pixels
+from regard.data.images.reading import Pixels, png
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.shapes import SHAPE_NAMES, scenes
 from regard.errors import DataError
@@ -93,3 +95,13 @@ class LabelledCorpus(ImageCorpus[ImageRows]):
     @property
     def contents(self) -> str:
         return f"of {len(self.names)} classes"
+
+
+EXAMPLES, EXAMPLE_SIDE = 6, 256
+
+
+@cache
+def examples() -> list[dict[str, str]]:
+    """Built-in images to try a model with on the page: PNG files in base64, and a caption of each."""
+    drawn = scenes(part="test", count=EXAMPLES, seed=1, size=EXAMPLE_SIDE)
+    return [{"caption": scene.caption, "data": base64.b64encode(png(scene.pixels)).decode()} for scene in drawn]

@@ -153,7 +153,25 @@ def neighbourhoods(window: int) -> Neighbourhoods:
     return Neighbourhoods(max(window, min(8, 12 - window)), window)
 
 
-class LocalAttention(nn.Module):
+class NeighbourAttention(nn.Module):
+    """What both kinds of attention to the R x R pixels around a pixel share; a stride is average pooling."""
+
+    def __init__(self, heads: int, window: int, stride: int):
+        super().__init__()
+        self.heads, self.places, self.attend = heads, neighbourhoods(window), Attend()
+        self.pool = nn.AvgPool2d(stride, ceil_mode=True) if stride > 1 else nn.Identity()
+
+    def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
+        """Which pixel each recorded query and key is; see `weights_on_map`."""
+        return self.places.cells(grid)
+
+    def _joined(self, y: Float[Tensor, "BN heads T K"], x: Float[Tensor, "B H W D"]) -> Float[Tensor, "B C2 H2 W2"]:
+        """The map of what the heads read, as large as x, pooled."""
+        whole = self.places.join(y.transpose(1, 2).flatten(2), (x.shape[1], x.shape[2]))
+        return self.pool(whole.permute(0, 3, 1, 2))
+
+
+class LocalAttention(NeighbourAttention):
     """Each pixel attends to the R x R pixels around it: softmax(q·k + q·r) v (Ramachandran 2019, equation 3).
 
     Half of the features of r depend on the distance in rows, half on that in columns, so q·r is a sum of a number for a
@@ -162,19 +180,13 @@ class LocalAttention(nn.Module):
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int, window: int, stride: int = 1):
-        super().__init__()
+        super().__init__(heads, window, stride)
         if outputs % (2 * heads):
             raise ConfigError(f"{outputs} channels do not split into {heads} heads of an even width; change heads")
-        self.heads, self.head_width, self.places = heads, outputs // heads, neighbourhoods(window)
+        self.head_width = outputs // heads
         self.query, self.key, self.value = (nn.Linear(inputs, outputs, bias=False) for _ in range(3))
         self.rows = nn.Parameter(torch.randn(window, self.head_width // 2))
         self.columns = nn.Parameter(torch.randn(window, self.head_width // 2))
-        self.attend = Attend()
-        self.pool = _mean_over_squares(stride)
-
-    def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
-        """Which pixel each recorded query and key is; see `weights_on_map`."""
-        return self.places.cells(grid)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
         x = x.permute(0, 2, 3, 1).contiguous()
@@ -184,8 +196,7 @@ class LocalAttention(nn.Module):
         q = side_by_side(q * self.head_width**-0.5, *self._fit_of_places(q))
         k = side_by_side(k, self._standing(k).expand(*k.shape[:3], -1))
         y = self.attend(q, k, v, mask=self.places.near(x.device) & self.places.inside(x), scale=1.0)
-        y = self.places.join(y.transpose(1, 2).flatten(2), (x.shape[1], x.shape[2]))
-        return self.pool(y.permute(0, 3, 1, 2))
+        return self._joined(y, x)
 
     def _fit_of_places(self, q: Float[Tensor, "BN H T K"]) -> tuple[Tensor, Tensor]:
         """q·r for each row and for each column of a block's keys: [BN H T side] twice."""
@@ -207,7 +218,7 @@ class LocalAttention(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-class GeometricAttention(nn.Module):
+class GeometricAttention(NeighbourAttention):
     """Appearance and geometry: softmax(-(q - k)² + g(Δ)) x, q and k one number each (Hu 2019, equations 2 to 4).
 
     g is a small network of the distance in rows and columns; all channels of a head share its weights. If the number of
@@ -215,19 +226,12 @@ class GeometricAttention(nn.Module):
     """
 
     def __init__(self, inputs: int, outputs: int, heads: int, window: int, stride: int = 1):
-        super().__init__()
+        super().__init__(heads, window, stride)
         if outputs % heads:
             raise ConfigError(f"{outputs} channels do not split into {heads} heads; change heads")
-        self.heads, self.places = heads, neighbourhoods(window)
         self.query, self.key = nn.Linear(inputs, heads), nn.Linear(inputs, heads)
         self.value = nn.Linear(inputs, outputs, bias=False) if inputs != outputs else nn.Identity()
         self.geometry = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, heads))
-        self.attend = Attend()
-        self.pool = _mean_over_squares(stride)
-
-    def windows(self, grid: Grid) -> tuple[Int[Tensor, "N T"], Int[Tensor, "N Tk"]]:
-        """Which pixel each recorded query and key is; see `weights_on_map`."""
-        return self.places.cells(grid)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C2 H2 W2"]:
         x = x.permute(0, 2, 3, 1).contiguous()
@@ -241,22 +245,11 @@ class GeometricAttention(nn.Module):
             side_by_side(2 * q, -torch.ones_like(q)), side_by_side(k, far), v,
             mask=self.places.near(x.device), bias=self._prior(x), scale=1.0,
         )  # fmt: skip
-        y = self.places.join(y.transpose(1, 2).flatten(2), (x.shape[1], x.shape[2]))
-        return self.pool(y.permute(0, 3, 1, 2))
+        return self._joined(y, x)
 
     def _prior(self, x: Tensor) -> Float[Tensor, "1 H T Tk"]:
         """g(Δ) of each query of a block and each of its keys."""
         steps = self.places.steps(x.device).to(x.dtype) / max(self.places.reach, 1)
-        block, side = steps.shape
-        delta = torch.stack(
-            [
-                steps[:, None, :, None].expand(block, block, side, side),
-                steps[None, :, None, :].expand(block, block, side, side),
-            ],
-            dim=-1,
-        )
+        both = torch.broadcast_tensors(steps[:, None, :, None], steps[None, :, None, :])  # [block block side side]
+        delta = torch.stack(both, dim=-1)
         return self.geometry(delta.flatten(2, 3).flatten(0, 1)).permute(2, 0, 1)[None]
-
-
-def _mean_over_squares(stride: int) -> nn.Module:
-    return nn.AvgPool2d(stride, ceil_mode=True) if stride > 1 else nn.Identity()

@@ -176,13 +176,7 @@ L: dict[str, Any] = {"width": 192, "depths": (2, 2, 18, 2), "heads": (6, 12, 24,
 V2: dict[str, Any] = {"version": 2, "image_size": 256, "window": 8}
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
-        "image_size": 28,
-        "patch": 2,
-        "width": 32,
-        "depths": (2, 2),
-        "heads": (2, 4),
-        "window": 7,
-        "drop_path": 0.0,
+        "image_size": 28, "patch": 2, "width": 32, "depths": (2, 2), "heads": (2, 4), "window": 7, "drop_path": 0.0
     },
     "small-32": {"image_size": 32, "patch": 2, "width": 64, "depths": (2, 4, 2), "heads": (2, 4, 8), "window": 4},
     "t": {**T, "drop_path": 0.2},
@@ -192,7 +186,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "v2-t": {**T, **V2, "drop_path": 0.2},
     "v2-s": {**S, **V2},
     "v2-b": {**B, **V2},
-}
+}  # fmt: skip
 
 
 class SwinConfig(PatchesConfig):
@@ -311,20 +305,14 @@ class Swin(nn.Module):
         self.norm = nn.LayerNorm(c.stage_width(last_stage), eps=c.norm_eps)
         self.output = nn.Linear(c.stage_width(last_stage), c.classes)
         self.apply(small_weights)
-        if c.version == 2:
-            self._silence_branches()
+        if c.version == 2:  # norms begin at zero, so that branches add nothing at first, as in the authors' code
+            for name, weight in self.stages.named_parameters():
+                if name.endswith(("after_look.norm.weight", "after_feed_forward.norm.weight")):
+                    nn.init.zeros_(weight)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         """Logits of the classes."""
         return self.output(self.norm(self._stages(images)[-1]).mean(dim=(1, 2)))
-
-    def _silence_branches(self) -> None:
-        """Start V2's norms at zero, so that branches add nothing at first, as in the authors' code."""
-        for layer in self.modules():
-            if isinstance(layer, SwinLayer):
-                for branch in (layer.after_look, layer.after_feed_forward):
-                    assert isinstance(branch.norm.weight, Tensor)
-                    nn.init.zeros_(branch.norm.weight)
 
     def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:
         """The map of each stage, finest first: a pyramid."""

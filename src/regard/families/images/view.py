@@ -28,14 +28,11 @@ def inspect_classifier(classifier: ImageClassifier, given: GivenInput) -> Inspec
     (answer,) = classifier.classify(given.file)
     report = inspect_image(classifier, given.file, given.title)
     if isinstance(classifier.model, Unembeds):
-        report = replace(report, logit_lens=_lens(classifier, given.file))
+        read = torch.inference_mode()(lambda: classifier.model(classifier.read(given.file)))
+        labels = classifier.labels
+        lens = lens_of(classifier.model, read, ["class"], lambda ids: [labels[each] for each in ids], CLASSES)
+        report = replace(report, logit_lens=lens)
     return Inspected(report, {"labels": answer.labels})
-
-
-def _lens(classifier: ImageClassifier, image: ImageSource) -> LogitLens:
-    """The classes that every layer would have given."""
-    read = torch.inference_mode()(lambda: classifier.model(classifier.read(image)))
-    return lens_of(classifier.model, read, ["class"], lambda ids: [classifier.labels[each] for each in ids], CLASSES)
 
 
 def inspect_segmenter(segmenter: ImageSegmenter, given: GivenInput) -> Inspected:

@@ -20,7 +20,7 @@ FAMILY = Family(
             input=PROTEIN,
             view="view.inspect_interaction",
             evaluate="task.evaluate_interactions",
-            reader="reader.InteractionReader",
+            reader="view.InteractionReader",
         ),
     },
     page="page.js",

@@ -25,8 +25,7 @@ from torch import Tensor
 from regard.config import SavedConfig, nearest
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.formats.lines import read_lines, refuse
-from regard.data.proteins.alphabet import UNKNOWN, encode, read_residues
-from regard.data.proteins.fasta import Protein, is_fasta, read_proteins
+from regard.data.proteins import UNKNOWN, Protein, encode, is_fasta, read_proteins, read_residues
 from regard.errors import DataError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ task, not before it; sequences are not cut at 2,000 residues.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -26,8 +26,7 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import Rotary
 from regard.config import Config, Fraction, refuse_even, refuse_uneven
 from regard.errors import ConfigError
-from regard.layers.blocks import EncoderLayer, FeedForward
-from regard.layers.co_attention import CrossLayer
+from regard.layers.blocks import CrossLayer, EncoderLayer, FeedForward
 from regard.layers.example import Example, all_real, blank_tokens
 
 
@@ -122,12 +121,6 @@ class InteractorConfig(Config):
         return math.prod(self.pools)
 
 
-class InteractionScore(NamedTuple):
-    """The logit that two proteins bind."""
-
-    score: Float[Tensor, "B"]
-
-
 class Interactor(nn.Module):
     """A shared encoder, attention between the proteins, and a symmetrical head."""
 
@@ -153,15 +146,15 @@ class Interactor(nn.Module):
         first_mask: Bool[Tensor, "B T"],
         second: Int[Tensor, "B S"],
         second_mask: Bool[Tensor, "B S"],
-    ) -> InteractionScore:
-        """Read pairs of proteins as numbers of letters, padded on the right."""
+    ) -> Float[Tensor, "B"]:
+        """The logit that two proteins bind; they are read as numbers of letters, padded on the right."""
         x, real = self.encode(stacked(first, second), stacked(first_mask, second_mask))
         others = masks.padding(torch.cat(real.chunk(2)[::-1]))
         for link in self.links:
             x = link(x, torch.cat(x.chunk(2)[::-1]), others)
         pooled = self.pool(self.query.expand(len(x), -1, -1), x, mask=masks.padding(real))[:, 0]
         one, other = self.dropout(pooled).chunk(2)
-        return InteractionScore(self.output(torch.cat([one * other, (one - other).abs(), one + other], dim=-1))[:, 0])
+        return self.output(torch.cat([one * other, (one - other).abs(), one + other], dim=-1))[:, 0]
 
     def encode(
         self, letters: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
@@ -182,7 +175,7 @@ class Interactor(nn.Module):
         return FeedForward(self.config.width, self.config.ffn_width, "gelu")
 
 
-def _read_proteins(model: Interactor, rows: int, source: int, target: int) -> InteractionScore:
+def _read_proteins(model: Interactor, rows: int, source: int, target: int) -> Float[Tensor, "B"]:
     first, second = blank_tokens(rows, source), blank_tokens(rows, target)
     return model(first, all_real(rows, source), second, all_real(rows, target))
 

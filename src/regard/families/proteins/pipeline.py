@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.attention import record
 from regard.data.arguments import all_texts
-from regard.data.proteins.alphabet import Residues, encode, read_residues
+from regard.data.proteins import Residues, encode, read_residues
 from regard.errors import DataError, UsageError
 from regard.families.proteins.data import InteractionBatch, InteractionSettings, similar_lengths
 from regard.families.proteins.model import Interactor
@@ -123,4 +123,4 @@ class InteractionPredictor:
     def _scores(self, pairs: Sequence[tuple[str, str]]) -> Float[Tensor, N]:
         first, second = ([encode(pair[side]) for pair in pairs] for side in (0, 1))
         batch = InteractionBatch.of(first, second, np.zeros(len(pairs))).to(self.device)
-        return self.model(*batch.inputs).score.float().cpu()
+        return self.model(*batch.inputs).float().cpu()

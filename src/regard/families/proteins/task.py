@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +91,6 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         self.summary = f"{self.corpus.summary}; from {recipe.data.train}"
         if recipe.training.validate_every and not len(self.corpus.valid):
             raise DataError("there is no pair for validation; raise data.held_out, or set training.validate_every = 0")
-        self.shown: list[Sample] = []
         self.make = InteractionBatches(
             self.corpus.train, longest=recipe.data.longest, hidden=recipe.data.hidden, seed=recipe.seed
         )
@@ -105,13 +103,23 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         return MODELS[self.recipe.model.name].model(config)
 
     def loss(self, model: Forward, batch: InteractionBatch) -> Loss:
-        """The cross-entropy of yes and no."""
-        return pair_loss(model, batch)
+        """The cross-entropy of yes and no, summed over pairs."""
+        scores: Float[Tensor, B] = model(*batch.inputs).float()
+        total = functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum")
+        return Loss(total, torch.full((), len(scores), device=scores.device))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The loss, and how well the pairs for validation are told apart."""
-        scores, values = self._measured(model, self.corpus.valid, poll)
-        self._show(scores)
+        valid, said = self.corpus.valid, ("do not bind", "bind")
+        scores, values = self._measured(model, valid, poll)
+        self.shown = [
+            Sample(
+                source=" and ".join(valid.names[number] for number in valid.pairs[row]),
+                target=said[valid.labels[row]],
+                output=f"{said[int(scores[row] > 0)]} ({1 / (1 + np.exp(-scores[row])):.0%})",
+            )
+            for row in range(0, len(valid), max(1, len(valid) // SAMPLES))
+        ][:SAMPLES]
         return values
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
@@ -123,10 +131,6 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         degree = {f"degree_{name}": by_degree[name] for name in ("accuracy", "auc")}
         return self._measured(model, part, poll)[1] | degree
 
-    def samples(self) -> Sequence[Sample]:
-        """Some pairs, whether they bind, and what the model says."""
-        return self.shown
-
     def save(self, folder: Path) -> None:
         """Write how the pairs were divided, and the training pairs of each protein, beside the weights."""
         self.corpus.settings.save(folder)
@@ -136,17 +140,6 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         labels = torch.from_numpy(part.labels.astype(np.float64))
         loss = functional.binary_cross_entropy_with_logits(torch.from_numpy(scores), labels)
         return scores, {"loss": float(loss), **binary_scores(scores, part.labels)}
-
-    def _show(self, scores: Float[np.ndarray, N]) -> None:
-        valid, said = self.corpus.valid, ("do not bind", "bind")
-        self.shown = [
-            Sample(
-                source=" and ".join(valid.names[number] for number in valid.pairs[row]),
-                target=said[valid.labels[row]],
-                output=f"{said[int(scores[row] > 0)]} ({1 / (1 + np.exp(-scores[row])):.0%})",
-            )
-            for row in range(0, len(valid), max(1, len(valid) // SAMPLES))
-        ][:SAMPLES]
 
     def _plan(self, epoch: int) -> list[Rows]:
         """Every pair once, in batches of similar lengths in random order."""
@@ -168,15 +161,8 @@ def all_scores(
     make, scores = InteractionBatches(found), np.empty(len(found))
     for rows in similar_lengths(make.lengths(np.arange(len(found))), RESIDUES):
         poll()
-        scores[rows] = model(*make(rows, (0, 0)).to(device).inputs).score.float().cpu().numpy()
+        scores[rows] = model(*make(rows, (0, 0)).to(device).inputs).float().cpu().numpy()
     return scores
-
-
-def pair_loss(model: Forward, batch: InteractionBatch) -> Loss:
-    """The cross-entropy of yes and no, summed over pairs."""
-    scores: Float[Tensor, B] = model(*batch.inputs).score.float()
-    total = functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum")
-    return Loss(total, torch.full((), len(scores), device=scores.device))
 
 
 UNSEEN = ("both proteins in training pairs", "one protein in no training pair", "both proteins in no training pair")
@@ -189,7 +175,9 @@ def evaluate_interactions(predictor: InteractionPredictor, data: str, options: E
     Pairs whose protein has no sequence are left out and named. The sequences lie beside the pairs, or are those of the
     model's recipe.
     """
-    recipe, unread = _recipe(options.folder), list[str]()
+    file, unread = options.folder / RECIPE, list[str]()
+    recipe = load_recipe(file) if file.is_file() else None
+    assert recipe is None or isinstance(recipe, InteractionsRecipe)
     found = read_pairs(data, _sequences(data, recipe), unread)
     scores: dict[str, object] = {}
     for title, some in _parts(predictor, found, recipe is not None and Path(data).name == Path(recipe.data.train).name):
@@ -225,12 +213,6 @@ def _parts(predictor: InteractionPredictor, found: ProteinPairs, own: bool) -> l
     if not any(map(len, held.values())):
         raise DataError(f"the model was trained on all {len(found):,} pairs; give others to measure on")
     return [(name, found.some(rows)) for name, rows in held.items() if len(rows)]
-
-
-def _recipe(folder: Path) -> InteractionsRecipe | None:
-    file = folder / RECIPE
-    recipe = load_recipe(file) if file.is_file() else None
-    return recipe if isinstance(recipe, InteractionsRecipe) else None
 
 
 def _sequences(data: str, recipe: InteractionsRecipe | None) -> Path:

@@ -38,7 +38,7 @@ class Interact(LineVerb):
 
     def inputs(self) -> Iterable[Any]:
         """Pairs of a name and a sequence; those of standard input have no names."""
-        from regard.data.proteins.fasta import given_proteins
+        from regard.data.proteins import given_proteins
 
         if not self.first:
             return map(_pair, given_texts(None))

@@ -27,7 +27,7 @@ FAMILY = Family(
             evaluate="task.evaluate_forecasts",
             evaluate_options=("samples",),
             reader="reader.TrackReader",
-            examples="examples.examples",
+            examples="data.examples",
         ),
     },
     figures={"agents": "view.draw_scene"},

@@ -12,8 +12,9 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -118,9 +119,9 @@ class WindowStore:
         """The number of agents of each window."""
         return np.diff(self.begins)
 
-    def tracks_of(self, window: int) -> slice:
-        """Where the tracks of a window are."""
-        return slice(int(self.begins[window]), int(self.begins[window + 1]))
+    def tracks_of(self, window: int) -> Rows:
+        """The numbers of the tracks of a window."""
+        return np.arange(self.begins[window], self.begins[window + 1])
 
     def save(self, folder: Path, name: str) -> None:
         np.savez(folder / f"{name}.npz", **{array: getattr(self, array) for array in _ARRAYS})
@@ -280,13 +281,9 @@ class SceneBatches:
         sizes = np.array([padded_size(size) for size in self.capped(self.store.sizes[order])])
         batches: list[Rows] = []
         for size in np.unique(sizes):
-            rows, count = order[sizes == size], self.scenes(int(size))
+            rows, count = order[sizes == size], max(1, self.slots // int(size))
             batches += [rows[begin : begin + count] for begin in range(0, len(rows), count)]
         return [batches[number] for number in rng.permutation(len(batches))]
-
-    def scenes(self, size: int) -> int:
-        """How many scenes of a size make a batch."""
-        return max(1, self.slots // size)
 
     def capped(self, sizes: Int[np.ndarray, " W"]) -> Int[np.ndarray, " W"]:
         return np.minimum(sizes, self.most) if self.most else sizes
@@ -295,11 +292,10 @@ class SceneBatches:
         """The batch of some windows."""
         rng = None if self.seed is None else np.random.default_rng([self.seed, *place, 1])
         size = padded_size(int(self.capped(self.store.sizes[rows]).max()))
-        count = max(len(rows), self.scenes(size)) if self.slots else len(rows)
+        count = max(len(rows), self.slots // size)
         scenes = []
         for row in rows:
-            where = self.store.tracks_of(int(row))
-            chosen = np.arange(where.start, where.stop)
+            chosen = self.store.tracks_of(row)
             if rng is not None and self.most and len(chosen) > self.most:
                 chosen = self._nearest(chosen, rng)
             scenes.append((self.store.positions[chosen], self.store.seen[chosen]))
@@ -332,7 +328,7 @@ class SceneBatches:
         size = padded_size(int(self.store.sizes[rows].max()))
         noise = np.zeros((len(rows), samples, size, latent), np.float32)
         for number, row in enumerate(rows):
-            keys = self.store.keys[self.store.tracks_of(int(row))]
+            keys = self.store.keys[self.store.tracks_of(row)]
             noise[number, :, : len(keys)] = agent_noise(keys, samples, latent, seed)
         return torch.from_numpy(noise)
 
@@ -342,8 +338,8 @@ class SceneBatches:
         begin = 0
         while begin < len(order):
             size = padded_size(int(self.store.sizes[order[begin]]))
-            fitting: Sequence[int] = np.flatnonzero(self.store.sizes[order[begin:]] <= size).tolist()
-            count = min(len(fitting), max(1, slots // size))
+            fitting = int((self.store.sizes[order[begin:]] <= size).sum())
+            count = min(fitting, max(1, slots // size))
             yield order[begin : begin + count]
             begin += count
 
@@ -419,3 +415,13 @@ def built_in_walkers(seed: int, number: int, steps: int = 40) -> Tracks:
         f"walkers-{seed}-{number:03d}", [str(each) for each in agents], np.array(times), np.searchsorted(agents, names),
         np.concatenate(places), 0.0, 10.0,
     )  # fmt: skip
+
+
+EXAMPLES, EXAMPLE_SEED, EXAMPLE_TIME = 3, 7, 24  # scenes that no recipe trains on, and the step to forecast from
+
+
+@cache
+def examples() -> list[dict[str, Any]]:
+    """Built-in scenes to try a model with on the page: tracks as CSV, each with the frame to forecast from."""
+    scenes = [built_in_walkers(EXAMPLE_SEED, number) for number in range(EXAMPLES)]
+    return [{"name": scene.name, "tracks": scene.to_csv(), "frame": scene.frame(EXAMPLE_TIME)} for scene in scenes]

@@ -50,10 +50,8 @@ class ScenesTask(SupervisedTask[SceneBatch]):
         """Read the tracks and cut windows."""
         config = model_config(recipe)
         if not folder.exists():
-            write_folder(
-                folder,
-                lambda part: SceneCorpus.write(part, recipe.data, config.past, config.future, recipe.seed, poll),
-            )
+            steps = config.past, config.future
+            write_folder(folder, lambda new: SceneCorpus.write(new, recipe.data, *steps, recipe.seed, poll))
 
     def __init__(self, recipe: ScenesRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -81,7 +79,7 @@ class ScenesTask(SupervisedTask[SceneBatch]):
 
     def _measured(self, model: nn.Module, batches: SceneBatches, poll: Poll) -> Values:
         assert isinstance(model, AgentFormer)
-        config, losses = self.config, []
+        losses = []
         torch.manual_seed(VALIDATION_SEED)  # the loss draws latent vectors; every step of training seeds its own
 
         def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +87,8 @@ class ScenesTask(SupervisedTask[SceneBatch]):
             losses.append(torch.stack([loss.total, loss.tokens]))
             return model.forecast(batch.past, batch.seen, noise)
 
-        found = measure(predict, batches, self.recipe.training.samples, config.latent, self.device, poll).summary()
+        samples, latent = self.recipe.training.samples, self.config.latent
+        found = measure(predict, batches, samples, latent, self.device, poll).summary()
         total, agents = torch.stack(losses).sum(dim=0).tolist()
         likeliest = {f"likeliest_{name}": value for name, value in found["likeliest"].items()}
         return {"loss": total / agents, **found["best"], **likeliest}
@@ -267,12 +266,8 @@ def straight_line(past: Float[Tensor, "B N P 2"], steps: int) -> Float[Tensor, "
     return mean + slope * ahead[:, None]
 
 
-BASELINES: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "constant velocity": constant_velocity,
-    "straight line": straight_line,
-}
-
-
+Continued = Callable[[Tensor, int], Tensor]  # (past, steps) -> future
+BASELINES: dict[str, Continued] = {"constant velocity": constant_velocity, "straight line": straight_line}
 FIRST_NEW, STEPS = 100_000, 40  # number of the first built-in scene that no recipe trains on, and how long scenes are
 
 
@@ -299,11 +294,10 @@ def evaluate_forecasts(forecaster: Forecaster, data: str, options: EvaluationOpt
             "are measured on such agents alone"
         )
     batches = SceneBatches(store, config.past)
-
-    def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
-        return forecaster.model.forecast(batch.past, batch.seen, noise)
-
-    errors = measure(predict, batches, samples, config.latent, forecaster.device, seed=options.seed).summary()
+    errors = measure(
+        lambda batch, noise: forecaster.model.forecast(batch.past, batch.seen, noise), batches, samples, config.latent,
+        forecaster.device, seed=options.seed,
+    ).summary()  # fmt: skip
     scores: dict[str, object] = {
         "files": ", ".join(Path(name).name for name in store.names),
         "windows": len(store),
@@ -317,16 +311,10 @@ def evaluate_forecasts(forecaster: Forecaster, data: str, options: EvaluationOpt
               "joint": f"best of {samples}, all agents together"}  # fmt: skip
     scores |= {title: errors[name] for name, title in titles.items()}
     for name, continued in BASELINES.items():
-        guess = _always(continued, config.future)
+
+        def guess(batch: SceneBatch, noise: Tensor, continued: Continued = continued) -> tuple[Tensor, Tensor]:
+            future = continued(batch.past, config.future)
+            return future[:, None], future  # one sample, whatever the noise
+
         scores[name] = measure(guess, batches, 1, 1, forecaster.device).summary()["likeliest"]
     return Evaluation(scores, unread)
-
-
-def _always(continued: Callable[[Tensor, int], Tensor], steps: int) -> Predict:
-    """A baseline as a way to predict: one sample, whatever the noise."""
-
-    def predict(batch: SceneBatch, _: Tensor) -> tuple[Tensor, Tensor]:
-        future = continued(batch.past, steps)
-        return future[:, None], future
-
-    return predict

@@ -189,7 +189,9 @@ def _row(number: int, fields: Sequence[str], columns: Sequence[int]) -> _Row:
         raise ValueError(f"({x[:20]}, {y[:20]}) is too far away; expected metres, up to {FARTHEST:,.0f}")
     if not agent:
         raise ValueError("the agent has no name; expected frame, agent, x, y")
-    return _Row(number, float(frame), _agent_name(agent), float(x), float(y))
+    if _is_number(agent) and float(agent).is_integer():  # a whole number is written without decimals
+        agent = str(int(float(agent)))
+    return _Row(number, float(frame), agent, float(x), float(y))
 
 
 def _is_number(text: str) -> bool:
@@ -197,11 +199,6 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _agent_name(text: str) -> str:
-    """An id as it is written, but a whole number without decimals."""
-    return str(int(float(text))) if _is_number(text) and float(text).is_integer() else text
 
 
 def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> Tracks:
@@ -221,7 +218,8 @@ def _tracks(rows: list[_Row], name: str, every: int, bad: list[str] | None) -> T
         if bad is None:
             raise DataError(message)
         bad.append(message)
-    agents = sorted({agent for _, agent in kept}, key=_agent_order)
+    names = {agent for _, agent in kept}  # numbers come in their order, then names in theirs
+    agents = sorted(names, key=lambda each: (0, float(each), each) if _is_number(each) else (1, 0.0, each))
     number = {agent: place for place, agent in enumerate(agents)}
     placed = sorted((time, number[agent], row) for (time, agent), row in kept.items())
     first = placed[0][0]
@@ -255,11 +253,6 @@ def _contradiction(row: _Row, other: _Row, step: float) -> str:
         f"agent {row.agent} is at ({row.x:g}, {row.y:g}) in frame {frame_text(row.frame)}, but at "
         f"({other.x:g}, {other.y:g}) by line {other.line}; an agent is at one place at a time"
     )
-
-
-def _agent_order(agent: str) -> tuple[bool, float, str]:
-    """Numbers in their order, then names in theirs."""
-    return (False, float(agent), agent) if _is_number(agent) else (True, 0.0, agent)
 
 
 SCENES: dict[str, tuple[str, ...]] = {  # of ETH/UCY, and the files of each

@@ -17,6 +17,7 @@ from regard.errors import UsageError
 from regard.families.trajectories.pipeline import LIKELIEST, Forecast, Forecaster, find_scene
 from regard.families.trajectories.tracks import frame_text
 from regard.look.figures import INK, MUTED, RAMP
+from regard.look.image_figures import facts
 from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Agents, Kind, Panel, Point
 from regard.look.report import AttentionReport
@@ -89,8 +90,7 @@ def draw_scene(report: AttentionReport, points: Sequence[Point] = ()) -> Figure:
         above, matrix = figure.subplots(1, 2, width_ratios=(8, 5))
         _draw_matrix(matrix, panel)
     _draw_above(above, details)
-    shown = "  ".join([report.model, *(f"{name} {value}" for name, value in report.meta.items())])
-    figure.suptitle(f"{report.title[:110]}\n{shown}", fontsize=9, color=INK, parse_math=False)
+    figure.suptitle(f"{report.title[:110]}\n{facts(report)}", fontsize=9, color=INK, parse_math=False)
     figure.tight_layout(pad=0.6, rect=(0, 0, 1, 0.96))
     return figure
 

@@ -30,8 +30,15 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError, UsageError
 from regard.families.catalog import MODELS
 from regard.families.language.bert import Bert, BertConfig, MaskedHead, initialise
-from regard.layers.blocks import ACTIVATIONS, Activation, EncoderLayer, Factors, FeedForward
-from regard.layers.co_attention import CoAttentionLayer, CrossLayer
+from regard.layers.blocks import (
+    ACTIVATIONS,
+    Activation,
+    CoAttentionLayer,
+    CrossLayer,
+    EncoderLayer,
+    Factors,
+    FeedForward,
+)
 from regard.layers.example import Example, all_real, blank_tokens
 from regard.training.initial_model import build_model, check_vocabulary, copy_body, initial_folder
 from regard.training.recipe.sections import ModelSection

@@ -1,8 +1,13 @@
-"""Sequences in FASTA files, and alignments in A3M or aligned FASTA files; all may be compressed (.gz)."""
+"""Proteins: amino acids as letters and numbers, sequences in FASTA files, alignments in A3M or aligned FASTA files.
+
+Numbers are in the order of AlphaFold (Jumper et al. 2021). Databases also write U, O, B, Z, J and lower case.
+`read_residues` replaces them and says so; anything else is an error that names its place. Files may be gzipped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
@@ -13,8 +18,69 @@ import numpy as np
 from jaxtyping import Int, Int8
 
 from regard.data.formats.lines import read_lines, refuse
-from regard.data.proteins.alphabet import GAP, decode, encode, read_residues
 from regard.errors import DataError
+
+RESIDUES = "ARNDCQEGHILKMFPSTWYV"
+UNKNOWN, GAP, MASK = 20, 21, 22
+LETTERS = RESIDUES + "X-#"
+SYMBOLS = len(LETTERS)
+REPLACED = {
+    "U": ("C", "selenocysteine read as cysteine"),
+    "B": ("D", "aspartic acid or asparagine, read as aspartic acid"),
+    "Z": ("E", "glutamic acid or glutamine, read as glutamic acid"),
+    "O": ("X", "pyrrolysine, read as unknown"),
+    "J": ("X", "leucine or isoleucine, read as unknown"),
+}
+EXPECTED = f"expected the letters of amino acids: {RESIDUES}, X for unknown, also U, B, Z, O, J and lower case"
+ALLOWED, COMMON = frozenset(RESIDUES + "X" + "".join(REPLACED)), frozenset(RESIDUES + "-")
+BASES, FEWEST_BASES = frozenset("ACGTUN"), 10  # of nucleic acids; so many are hardly a protein
+_THREE = "ALAARGASNASPCYSGLNGLUGLYHISILELEULYSMETPHEPROSERTHRTRPTYRVALUNK"
+NAMES = {letter: _THREE[3 * place : 3 * place + 3] for place, letter in enumerate(RESIDUES + "X")}
+
+_NUMBERS = np.full(256, -1, dtype=np.int64)
+_NUMBERS[[ord(letter) for letter in LETTERS]] = np.arange(SYMBOLS)
+
+
+class Residues(NamedTuple):
+    """A sequence of the 20 letters and X (and "-" where gaps are allowed), and what was changed to get it, in words."""
+
+    sequence: str
+    told: tuple[str, ...]
+
+
+def read_residues(text: str, where: str = "", *, gaps: bool = False) -> Residues:
+    """The residues of a written sequence; `where` names its place in errors."""
+    written = "".join(text.split()).removesuffix("*")
+    letters = written.upper()
+    if strange := set(letters) - (ALLOWED | {"-"} if gaps else ALLOWED):
+        place = min(letters.index(letter) for letter in strange)
+        raise DataError(f"{where or 'the sequence'}: {written[place]!r} at residue {place + 1:,}; {EXPECTED}")
+    if not letters.strip("-"):
+        raise DataError(f"{where or 'the sequence'}: has no residue; {EXPECTED}")
+    bases = len(letters) >= FEWEST_BASES and BASES.issuperset(letters)
+    if letters == written and COMMON.issuperset(letters) and not bases:
+        return Residues(letters, ())
+    counts = Counter(letters)
+    told = [f"{counts[letter]} {letter}: {reason}" for letter, (_, reason) in REPLACED.items() if counts[letter]]
+    if bases:
+        told.append("no letter but A, C, G, T, U, N: read as amino acids; if it is DNA or RNA, translate it first")
+    if lower := sum(letter.islower() for letter in written):
+        told.insert(0, f"{lower} in lower case")
+    if counts["X"]:
+        told.append(f"{counts['X']} X: unknown residues")
+    plain = letters.translate({ord(letter): to for letter, (to, _) in REPLACED.items()})
+    return Residues(plain, tuple(told))
+
+
+def encode(sequence: str) -> Int[np.ndarray, L]:
+    """The number of every letter of a sequence that `read_residues` returned."""
+    return _NUMBERS[np.frombuffer(sequence.encode("latin-1"), dtype=np.uint8)]
+
+
+def decode(numbers: Iterable[int]) -> str:
+    """The letters of numbers."""
+    return "".join(LETTERS[number] for number in numbers)
+
 
 SUFFIXES = (".fasta", ".fa", ".faa", ".a3m")
 SHOWN = 12  # letters that name a sequence without a name
@@ -118,10 +184,6 @@ class Alignment:
         """The sequence of the query."""
         return decode(self.rows[0])
 
-    def first(self, count: int) -> Alignment:
-        """The first rows."""
-        return Alignment(self.names[:count], self.rows[:count], self.deletions[:count])
-
 
 def read_alignment(path: str | Path, most: int | None = None) -> Alignment:
     """The alignment in a file, or its first rows.
@@ -130,16 +192,14 @@ def read_alignment(path: str | Path, most: int | None = None) -> Alignment:
     case. Columns in which the query has a gap are left out.
     """
     records = list(islice(read_fasta(path), most))
-    matched = [_without_insertions(record.sequence) for record in records]
+    matched = ["".join(each for each in record.sequence if not each.islower() and each != ".") for record in records]
     a3m = len({len(row) for row in matched}) == 1
     if not a3m and len({len(record.sequence) for record in records}) > 1:
-        first, wrong = next(
-            (records[0], record)
-            for record, row in zip(records, matched, strict=True) if len(row) != len(matched[0])
-        )  # fmt: skip
+        columns = len(matched[0])
+        wrong, row = next(pair for pair in zip(records, matched, strict=True) if len(pair[1]) != columns)
         raise DataError(
-            f"{path}, line {wrong.line}: {wrong.name} has {len(_without_insertions(wrong.sequence))} columns, but "
-            f"{first.name} has {len(matched[0])}; expected A3M (insertions in lower case) or rows of one length"
+            f"{path}, line {wrong.line}: {wrong.name} has {len(row)} columns, but {records[0].name} has {columns}; "
+            "expected A3M (insertions in lower case) or rows of one length"
         )
     query = matched[0] if a3m else records[0].sequence.replace(".", "-")
     kept = np.array([letter != "-" for letter in query], dtype=bool)
@@ -149,15 +209,10 @@ def read_alignment(path: str | Path, most: int | None = None) -> Alignment:
     return Alignment([record.name for record in records], np.stack(rows), np.stack(deletions))
 
 
-def _without_insertions(sequence: str) -> str:
-    return "".join(letter for letter in sequence if not letter.islower() and letter != ".")
-
-
 def _row(record: Record, kept: np.ndarray, a3m: bool, path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of a row at the kept columns, and how many of its residues were left out before each."""
     text = record.sequence if not a3m else record.sequence.replace(".", "")
-    places = [not letter.islower() for letter in text] if a3m else [True] * len(text)
-    is_column = np.array(places, dtype=bool)
+    is_column = np.array([not (a3m and letter.islower()) for letter in text], dtype=bool)
     written = read_residues(text.replace(".", "-"), f"{path}, line {record.line}, {record.name}", gaps=True)
     numbers = encode(written.sequence)
     stays = is_column.copy()
