@@ -18,7 +18,7 @@ from regard.checkpoints import folder as folders
 from regard.checkpoints import models, weights
 from regard.errors import CheckpointError
 from regard.families.catalog import MODELS
-from regard.families.language.word2vec import Word2Vec
+from regard.families.language.word_vectors import Word2Vec
 from regard.families.translation.transformer import Transformer, TransformerConfig
 
 SMALL = TransformerConfig(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.formats.lines import Line, read_texts, split_text
@@ -30,11 +32,15 @@ from regard.training.recipe.data_sections import PlainTextSection
 from regard.training.recipe.files import PHRASEBOOK
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
+from regard.training.task import Values
+from regard.training.text_task import TextTask, no_validation
 
 CHUNK = 1000  # lines encoded together
 HELD_OUT = 500  # sentences of the phrasebook, for validation and as many for testing
 CorpusRecipe = LanguageRecipe | MaskedRecipe | SpansRecipe | WordsRecipe
 Encode = Callable[[TextTokenizer, Iterable[Line]], Iterator[EncodedLine]]
+B = TypeVar("B", bound=TensorBatch)
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -139,10 +145,43 @@ def _polled(texts: Iterable[Line], poll: Poll) -> Iterator[Line]:
         yield line
 
 
-# Texts with something to say of each
+class CorpusTask(TextTask[B]):
+    """A corpus of plain texts, of which a subclass makes batches."""
 
-B = TypeVar("B", bound=TensorBatch)
-E = TypeVar("E")
+    style: ClassVar[Style] = "separated"  # of the tokenizer
+    recipe: CorpusRecipe
+
+    @classmethod
+    @abstractmethod
+    def encoder(cls, recipe: CorpusRecipe) -> Encode:
+        """What turns lines into tokens."""
+
+    @classmethod
+    def prepare(cls, recipe: CorpusRecipe, folder: Path, poll: Poll) -> None:
+        """Learn the vocabulary and encode the texts."""
+        prepare(recipe, cls.style, cls.encoder(recipe), folder, poll, getattr(recipe.data, "sentinels", 0))
+
+    def __init__(self, recipe: CorpusRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = TextCorpus.open(folder)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
+        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
+            raise no_validation()
+
+    @abstractmethod
+    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+        """The metrics of a model on the texts of a store."""
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The metrics on the whole validation text."""
+        return self.measured(model, self.corpus.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same over the test text; empty if the recipe has none."""
+        return self.measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
+
+
+# Texts with something to say of each
 
 
 class Row(NamedTuple):

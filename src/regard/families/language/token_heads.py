@@ -26,8 +26,7 @@ from regard.errors import ConfigError, DataError
 from regard.families.language.bert import Bert, BertConfig
 from regard.families.language.data import EncodedTexts, Row, read_examples, write_examples
 from regard.families.language.encoder import TextEncoder
-from regard.families.language.facts import FACTS, facts
-from regard.families.language.formats import Question, TaggedText, entities, read_questions, read_tagged
+from regard.families.language.formats import FACTS, Question, TaggedText, entities, facts, read_questions, read_tagged
 from regard.families.language.recipe import AnswersRecipe, TagsRecipe, TokenHeadRecipe
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, cross_entropy
