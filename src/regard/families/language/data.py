@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoints import write_folder
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.formats.lines import Line, read_texts, split_text
-from regard.data.loader import Place, Rows
+from regard.data.loader import Loader, Place, Rows
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_loader import plan_batches
@@ -26,13 +27,22 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import Style, train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
-from regard.families.language.recipe import LanguageRecipe, MaskedRecipe, SpansRecipe, WordsRecipe
+from regard.families.language.bert import BertConfig
+from regard.families.language.elmo import ElmoConfig
+from regard.families.language.recipe import (
+    ClassificationRecipe,
+    LanguageRecipe,
+    MaskedRecipe,
+    SpansRecipe,
+    TokenHeadRecipe,
+    WordsRecipe,
+)
 from regard.training.initial_model import initial_tokenizer
 from regard.training.recipe.data_sections import PlainTextSection
 from regard.training.recipe.files import PHRASEBOOK
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
-from regard.training.task import Values
+from regard.training.task import SAMPLES, Sample, Values, loader_options
 from regard.training.text_task import TextTask, no_validation
 
 CHUNK = 1000  # lines encoded together
@@ -183,6 +193,8 @@ class CorpusTask(TextTask[B]):
 
 # Texts with something to say of each
 
+MakeBatch = Callable[[Tensor, Tensor, Tensor, list[Sequence[float]]], B]  # of inputs, mask, segments and labels
+
 
 class Row(NamedTuple):
     """An encoded text and its labels: one, one for each token (-1: none), or the first and last token of an answer."""
@@ -199,7 +211,7 @@ class EncodedTexts(Generic[B]):
     rows: list[Row]
     pad: int
     segment_types: int  # that the model has; some models read pairs with one
-    batch: Callable[[Tensor, Tensor, Tensor, list[Sequence[float]]], B]  # of inputs, mask, segments and labels
+    batch: MakeBatch[B]
 
     def __call__(self, rows: Rows, place: Place = (0, 0)) -> B:
         some = [self.rows[row] for row in rows.tolist()]
@@ -213,15 +225,117 @@ class EncodedTexts(Generic[B]):
         return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
 
 
-def write_examples(folder: Path, part: Part, examples: Iterable[tuple[Any, ...]], poll: Poll) -> None:
-    """Copy the examples of a part, so that a resumed run learns from the same ones."""
-    with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        for example in examples:
-            poll()
-            print(json.dumps(example), file=file)
+class ReadTextsTask(TextTask[B], Generic[E, B]):
+    """Texts with something to say of each; a subclass says what, and how it is measured."""
 
+    recipe: ClassificationRecipe | TokenHeadRecipe
+    example: Callable[..., E]
+    batch: MakeBatch[B]
 
-def read_examples(folder: Path, part: Part, kind: Callable[..., E]) -> list[E]:
-    """The examples that were copied."""
-    with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
-        return [kind(*json.loads(line)) for line in file]
+    @classmethod
+    @abstractmethod
+    def read(cls, recipe: Any, path: str, part: Part) -> Iterator[E]:
+        """The examples of a file, or built-in ones."""
+
+    @classmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Copy the examples, so that a resumed run learns from the same ones."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: cls._write(recipe, temporary, poll))
+
+    @classmethod
+    def _write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        for part in PARTS:
+            path: str = getattr(recipe.data, part)
+            with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+                for example in cls.read(recipe, path, part) if path else ():
+                    poll()
+                    print(json.dumps(example), file=file)
+
+    @classmethod
+    def copied(cls, folder: Path, part: Part) -> list[E]:
+        """The examples that were copied."""
+        with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
+            return [cls.example(*json.loads(line)) for line in file]
+
+    def __init__(self, recipe: Any, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.tokenizer = self._tokenizer(folder)
+        self.examples: dict[Part, list[E]] = {part: self.copied(folder, part) for part in PARTS}
+        self.model = self._model()
+        assert isinstance(self.model.config, BertConfig | ElmoConfig)
+        self.config, self.longest = self.model.config, min(recipe.data.longest, self.model.config.longest)
+        self.texts: dict[Part, EncodedTexts[B]] = {
+            part: EncodedTexts(self._rows(examples), self.tokenizer.pad, self.config.segments, self.batch)
+            for part, examples in self.examples.items()
+        }
+        self._refuse_unusable()
+        if recipe.training.validate_every and not self.examples["valid"]:
+            raise no_validation()
+        train, valid, test = (f"{len(examples):,}" for examples in self.examples.values())
+        self.summary = self._summary(train, f"{valid} for validation, {test} for testing")
+        self.shown: list[Sample] = []
+        self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
+
+    @abstractmethod
+    def _tokenizer(self, folder: Path) -> TextTokenizer:
+        """That of the model, or the one that `prepare` made."""
+
+    @abstractmethod
+    def _model(self) -> nn.Module:
+        """The model with the head of the task."""
+
+    @abstractmethod
+    def _rows(self, examples: Sequence[E]) -> list[Row]:
+        """Examples as tokens and labels."""
+
+    @abstractmethod
+    def _refuse_unusable(self) -> None:
+        """Refuse texts that nothing can be learnt from."""
+
+    @abstractmethod
+    def _summary(self, train: str, others: str) -> str:
+        """A description of the data, with the number of training texts and of the others."""
+
+    @abstractmethod
+    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+        """The scores of a model on a part, and what it says of each text as a line."""
+
+    @classmethod
+    @abstractmethod
+    def sides(cls, example: E) -> Sequence[str]:
+        """The texts of an example, as the model reads them."""
+
+    @abstractmethod
+    def line(self, example: E) -> str:
+        """What is to be said of a text, as a line."""
+
+    def build(self) -> nn.Module:
+        """The model with the head of the task."""
+        return self.model
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The loss and the scores of the task."""
+        return self._shown(model, "valid", poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test texts; empty if the recipe has none."""
+        return self._shown(model, "test", poll) if self.examples["test"] else {}
+
+    def samples(self) -> Sequence[Sample]:
+        """Some of the texts that were measured, with what the model said."""
+        return self.shown
+
+    @torch.inference_mode()
+    def _shown(self, model: nn.Module, part: Part, poll: Poll) -> Values:
+        examples = self.examples[part]
+        values, found = self.measured(model, part, poll)
+        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))[:SAMPLES]
+        self.shown = [
+            Sample(source=" ||| ".join(self.sides(examples[i])), target=self.line(examples[i]), output=found[i])
+            for i in chosen
+        ]
+        return values
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
