@@ -38,7 +38,6 @@ class DecisionStream(Protocol):
 
     def decisions(self) -> Iterable[StepDecision]:
         """The next decisions, at least one, on the host."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +46,6 @@ class SearchRunner(StepModel, Protocol):
 
     def begin(self, search: "Search") -> DecisionStream | None:
         """Take over a search before its first step; None if this search cannot be taken over."""
-        ...
 
 
 @dataclass(frozen=True)
