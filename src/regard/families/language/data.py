@@ -106,20 +106,19 @@ def prepare(recipe: CorpusRecipe, style: Style, encode: Encode, folder: Path, po
 
 
 def lines(data: PlainTextSection, part: Part) -> Iterator[Line]:
-    """The lines of a part; without data.valid the end of the training text is for validation."""
+    """The lines of a part; without data.valid the end of the training text is for validation.
+
+    Of the phrasebook these are its English sentences, none of which is in two parts.
+    """
     if data.train == PHRASEBOOK:
-        return _phrasebook(part, data.sentences if part == "train" else HELD_OUT)
+        count = data.sentences if part == "train" else HELD_OUT
+        return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
     if data.documents == "instructions":
         return _instructions(data, part)
     if data.valid or part == "test":
         return read_texts(data.paths(part), data.documents)
     divided = split_text(data.paths("train"), data.documents, data.split)
     return (line for where, line in divided if where == part)
-
-
-def _phrasebook(part: Part, count: int) -> Iterator[Line]:
-    """English sentences of the built-in corpus; no sentence is in two parts."""
-    return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
 
 
 def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
@@ -129,15 +128,12 @@ def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
     """
     from regard.families.navigation.data import held_out, instructions
 
-    if data.valid or part == "test":
-        return _told(entry for path in data.paths(part) for entry in instructions(path))
-    entries = [entry for path in data.paths("train") for entry in instructions(path)]
-    scans = {scan for scan, _ in entries}
-    aside = held_out(scans, round(data.split * len(scans)))
-    return _told((scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid"))
-
-
-def _told(entries: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[Line]:
+    own_file = data.valid or part == "test"
+    entries = [entry for path in data.paths(part if own_file else "train") for entry in instructions(path)]
+    if not own_file:
+        scans = {scan for scan, _ in entries}
+        aside = held_out(scans, round(data.split * len(scans)))
+        entries = [(scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid")]
     return (Line(f"{text}\n", True) for _, texts in entries for text in texts)
 
 

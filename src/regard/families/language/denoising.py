@@ -27,7 +27,7 @@ from regard.data.text.pair_loader import plan_batches
 from regard.data.text.token_blocks import EncodedLine, TokenStore, block_starts, plan_blocks, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import CheckpointError, ConfigError, DataError
-from regard.families.language.bert import BertConfig, BertOutput
+from regard.families.language.bert import BertConfig
 from regard.families.language.data import CorpusRecipe, CorpusTask, Encode, encoded
 from regard.families.language.modelling import encode_lines
 from regard.families.language.recipe import MaskedRecipe, MaskedSection, SpansRecipe
@@ -77,14 +77,10 @@ class MaskedTask(CorpusTask[TextBatch]):
 
     def loss(self, model: Forward, batch: TextBatch) -> Loss:
         """The mean cross-entropy of masked words plus that of next sentences, times the number of masked words."""
-        return self._losses(model(batch.inputs, batch.mask, batch.segments, factored=self.factored), batch)
-
-    def _losses(self, output: BertOutput, batch: TextBatch) -> Loss:
-        assert output.logits is not None
+        output = model(batch.inputs, batch.mask, batch.segments, factored=self.factored)
         total = cross_entropy(output.logits, batch.labels, batch.labels_mask)
         masked = batch.labels_mask.sum()
         if batch.follows is not None:
-            assert output.next_sentence is not None
             total = total + masked * functional.cross_entropy(output.next_sentence.float(), batch.follows)
         return Loss(total, masked)
 
@@ -93,7 +89,8 @@ class MaskedTask(CorpusTask[TextBatch]):
         """Both losses together, perplexity and accuracy of masked words, and the accuracy of next sentences."""
         texts = self._texts(store, VALIDATION_SEED)
         sums = torch.zeros(5, dtype=torch.float64)  # masked words: loss, right, all; next sentences: loss, right
-        for rows in split_rows(np.arange(len(texts.parts)), self._rows()):
+        at_once = max(1, self.recipe.training.batch_tokens // self.recipe.data.block)
+        for rows in split_rows(np.arange(len(texts.parts)), at_once):
             poll()
             batch = texts(rows, (0, 0)).to(self.device)
             output = model(batch.inputs, batch.mask, batch.segments)
@@ -130,9 +127,6 @@ class MaskedTask(CorpusTask[TextBatch]):
         return plan_batches(
             sizes, sizes, batch_tokens=self.recipe.training.batch_tokens, seed=self.recipe.seed, epoch=epoch
         )
-
-    def _rows(self) -> int:
-        return max(1, self.recipe.training.batch_tokens // self.recipe.data.block)
 
 
 def _capacity(data: MaskedSection) -> int:

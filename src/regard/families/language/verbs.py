@@ -294,6 +294,7 @@ class Embed(TextVerb):
 
     def _write(self, output: Path) -> None:
         """One matrix of all vectors; the processes that torchrun started share the lines of a file."""
+        import numpy as np
         import torch
 
         from regard.data.files import Parts
@@ -302,7 +303,9 @@ class Embed(TextVerb):
         def noted(texts: list[str]) -> bytes:
             for text in texts:
                 self.note(text, None)
-            return _npy(self.vectors(texts))
+            file = io.BytesIO()
+            np.save(file, self.vectors(texts).numpy())
+            return file.getvalue()
 
         if not self.input_file:
             write_whole(output, noted(list(self.inputs())))
@@ -312,14 +315,6 @@ class Embed(TextVerb):
         parts = Parts.of(output, Path(self.input_file), **{name: getattr(self, name) for name in names})
         with joined(torch.device("cpu")) as ranks:
             parts.work(self.inputs(), PART, noted, lambda places: _join(places, output), ranks.wait)
-
-
-def _npy(vectors: Tensor) -> bytes:
-    import numpy as np
-
-    file = io.BytesIO()
-    np.save(file, vectors.numpy())
-    return file.getvalue()
 
 
 def _join(parts: Sequence[Path], output: Path) -> None:
