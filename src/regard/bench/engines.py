@@ -308,8 +308,9 @@ class TorchBert(nn.Module):
         return self.encoder(self.model.embed(tokens), src_key_padding_mask=~mask)
 
 
-def copy_layer(ours: EncoderLayer | DecoderLayer, theirs: Any) -> None:
+def copy_layer(ours: nn.Module, theirs: Any) -> None:
     """Put the weights of one of our layers into torch's own."""
+    assert isinstance(ours, EncoderLayer | DecoderLayer)
     _copy_attention(ours.attention, theirs.self_attn)
     norms = [ours.after_attention, ours.after_feed_forward]
     if isinstance(ours, DecoderLayer):

@@ -205,7 +205,9 @@ def _write(recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
         tokenizer = train_vocabulary(texts, recipe.tokenizer, "terminated")
     tokenizer.save(folder / "tokenizer")
     both = PromptTokenizer(tokenizer)
-    encoded = (EncodedPair(*both.source_ids([pair.source, pair.target])) for pair in files["train"])
+    encoded = (
+        EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0]) for pair in files["train"]
+    )
     store = PairStore.write(folder / "train", encoded, vocabulary=tokenizer.size)
     if not len(store):
         raise DataError("data.train has no prompt; give some")
