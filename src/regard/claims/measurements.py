@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -79,13 +80,14 @@ def _measured(way: str, side: int, device: torch.device) -> Growth:
         return Growth(way, side, tokens, planned, None, None)
     torch.manual_seed(0)
     model, picture = MODELS[name].model(config).to(device), torch.rand(1, 3, side, side, device=device)
-
-    def step() -> None:
-        model(picture).sum().backward()
-
     with sdpa_kernel(SDPBackend.MATH) if way.endswith(WRITTEN_OUT) else nullcontext():
         peak = peak_bytes(lambda: model(picture), [picture, *model.parameters()], device)
-        return Growth(way, side, tokens, planned, peak, _seconds(step, device))
+        return Growth(way, side, tokens, planned, peak, _seconds(partial(_learn, model, picture), device))
+
+
+def _learn(run: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """A forward and a backward pass."""
+    run(x).sum().backward()
 
 
 def _seconds(step: Callable[[], None], device: torch.device) -> float:
@@ -151,7 +153,7 @@ def cost_of_heads(heads: Sequence[int], *, width: int = 512, length: int = 128) 
     for count in heads:
         layer = MultiHeadAttention(width, count)
         parameters = sum(parameter.numel() for parameter in layer.parameters())
-        seconds = _seconds(lambda layer=layer: layer(x).sum().backward(), x.device)
+        seconds = _seconds(partial(_learn, layer, x), x.device)
         rows.append({"heads": count, "head_width": width // count, "parameters": parameters, "seconds": seconds})
     return rows
 
@@ -225,7 +227,7 @@ def three_ways(lengths: Sequence[int], *, width: int = 128, batch: int = 4, kern
             steps, layers = structure(length)
             with sdpa_kernel(SDPBackend.MATH) if name.endswith(WRITTEN_OUT) else nullcontext():
                 megabytes = _kept_bytes(module, run, x) / 2**20
-                seconds = _seconds(lambda run=run, x=x: run(x).sum().backward(), x.device)
+                seconds = _seconds(partial(_learn, run, x), x.device)
                 measured.append(Way(name, length, seconds, megabytes, steps, layers))
     return measured
 

@@ -124,7 +124,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
 
     if not names:
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
-    ranges = [tuple(numbers(each, "-", count=2)) for each in bins.split(",")]
+    ranges = [(low, high) for low, high in (numbers(each, "-", count=2) for each in bins.split(","))]
     labels = [f"{low}-{high}" for low, high in ranges]
     results = {}
     for each in names:

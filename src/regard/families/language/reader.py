@@ -49,6 +49,8 @@ B = TypeVar("B", TextBatch, LabelledBatch | TextBatch | SpanBatch)
 class TokenReader(Reader[B]):
     """A model that reads texts as tokens. Of a recurrent network that reads backwards, the last token comes first."""
 
+    tokenizer: TextTokenizer
+
     def __init__(self, pipeline: Any) -> None:
         self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
         self.tokenizer, self.config = pipeline.tokenizer, pipeline.config
@@ -62,15 +64,14 @@ class TokenReader(Reader[B]):
 
     def token_name(self, number: int) -> str:
         """A token as it is shown."""
-        name: str = self.tokenizer.shown([number])[0]
-        return name
+        return self.tokenizer.shown([number])[0]
 
 
 class LanguageModelReader(TokenReader[TextBatch]):
     """A language model that reads texts, each from its beginning."""
 
     columns: ClassVar = {"ids": "<i4"}
-    built_in: ClassVar = (SAMPLES,)
+    built_in: ClassVar[Sequence[str]] = (SAMPLES,)
 
     def __init__(self, pipeline: LanguageModel) -> None:
         super().__init__(pipeline)
@@ -135,7 +136,7 @@ class LanguageModelReader(TokenReader[TextBatch]):
 class BothWaysReader(LanguageModelReader):
     """An ELMo that reads texts, by the loss of every next and of every previous token."""
 
-    built_in: ClassVar = ()
+    built_in: ClassVar[Sequence[str]] = ()
 
     def __init__(self, pipeline: TextEncoder) -> None:
         TokenReader.__init__(self, pipeline)
