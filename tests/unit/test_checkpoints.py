@@ -19,7 +19,7 @@ from regard.checkpoints import models, weights
 from regard.checkpoints.int8 import from_int8, quantize_rows, to_int8
 from regard.errors import CheckpointError
 from regard.families.catalog import MODELS
-from regard.families.language.word2vec import Word2Vec
+from regard.families.language.word_vectors import Word2Vec
 from regard.families.translation.transformer import Transformer, TransformerConfig
 from regard.runtime.convert import fast_model
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.attention.multihead import MultiHeadAttention
 from regard.bench.joey import Joey
-from regard.bench.reference_layers import TorchBert, TorchTransformer
 from regard.checkpoints import load_model
 from regard.data.batch import Batch, collate, pad_rows
 from regard.device import multiplies_bf16
@@ -25,6 +26,7 @@ from regard.errors import UsageError
 from regard.families.language.bert import Bert
 from regard.families.language.text_reader import Readers
 from regard.families.translation.transformer import Transformer
+from regard.layers.blocks import ACTIVATIONS, DecoderLayer, EncoderLayer
 from regard.optional import needed
 from regard.search.search import search
 from regard.search.settings import SearchSettings, Vocabulary
@@ -67,11 +69,15 @@ class Prepared(NamedTuple):
 Engine = Callable[[Task], Prepared]
 
 
-def _translate(task: Task, precision: str = "fp32") -> Prepared:
+def _decode(task: Task, precision: str = "fp32", *, prompts: bool = False) -> Prepared:
+    """Our search, from sources or from prompts."""
     model, (source, mask) = decoding_model(_ours(task), precision, task.vocabulary.end), _padded(task)
 
     def answer() -> Answer:
-        start = from_source(model, source, mask, task.settings, task.vocabulary.start)
+        if prompts:
+            start = from_prompt(model, source, mask, task.settings)
+        else:
+            start = from_source(model, source, mask, task.settings, task.vocabulary.start)
         return [best.tokens for best, *_ in search(model, start, task.settings, task.vocabulary)]
 
     return Prepared(answer, answer)
@@ -97,17 +103,6 @@ def _translate_ctranslate2(task: Task, compute_type: str = "float32") -> Prepare
     return Prepared(answer, answer)
 
 
-def _generate(task: Task, precision: str = "fp32") -> Prepared:
-    model, (source, mask) = decoding_model(_ours(task), precision, task.vocabulary.end), _padded(task)
-
-    def answer() -> Answer:
-        start = from_prompt(model, source, mask, task.settings)
-        found = search(model, start, task.settings, task.vocabulary)
-        return [best.tokens for best, *_ in found]
-
-    return Prepared(answer, answer)
-
-
 def _generate_transformers(task: Task) -> Prepared:
     model, (source, mask) = _theirs(task, "AutoModelForCausalLM"), _padded(task, left=True)
     return _generating(task, model, source, mask, skipped=source.shape[1])
@@ -120,9 +115,7 @@ def _train(task: Task, precision: str = "fp32") -> Prepared:
 
 
 def _train_torch(task: Task) -> Prepared:
-    model = _ours(task)
-    assert isinstance(model, Transformer)
-    return _training(task, TorchTransformer(model))
+    return _training(task, TorchTransformer(_ours(task)))
 
 
 def _train_transformers(task: Task) -> Prepared:
@@ -137,23 +130,18 @@ def _train_transformers(task: Task) -> Prepared:
 
 
 def _train_joeynmt(task: Task, same_dropout: bool = True) -> Prepared:
-    model = _ours(task)
-    assert isinstance(model, Transformer)
-    joey = Joey(task.joeynmt, model, _pairs(task), task.folder, LR, same_dropout=same_dropout)
+    joey = Joey(task.joeynmt, _ours(task), _pairs(task), task.folder, LR, same_dropout=same_dropout)
     return Prepared(lambda: [joey.loss], joey.step, lambda: joey.used)
 
 
 def _encode(task: Task) -> Prepared:
-    model, (tokens, mask) = _ours(task), _padded(task)
-    assert isinstance(model, Bert)
-    reader = Readers(model).of(tokens)
+    tokens, mask = _padded(task)
+    reader: Any = Readers(_ours(task)).of(tokens)
     return _encoding(lambda: reader(tokens, mask).hidden, mask)
 
 
 def _encode_torch(task: Task) -> Prepared:
-    model, (tokens, mask) = _ours(task), _padded(task)
-    assert isinstance(model, Bert)
-    reference = TorchBert(model).eval()
+    reference, (tokens, mask) = TorchBert(_ours(task)).eval(), _padded(task)
     return _encoding(lambda: reference(tokens, mask), mask)
 
 
@@ -164,9 +152,9 @@ def _encode_transformers(task: Task) -> Prepared:
 
 ENGINES: dict[str, dict[str, Engine]] = {
     "translate": {
-        "regard": _translate,
-        "regard fp16": partial(_translate, precision="fp16"),
-        "regard int8": partial(_translate, precision="int8"),
+        "regard": _decode,
+        "regard fp16": partial(_decode, precision="fp16"),
+        "regard int8": partial(_decode, precision="int8"),
         "transformers": _translate_transformers,
         "ctranslate2": _translate_ctranslate2,
         "ctranslate2 int8": partial(_translate_ctranslate2, compute_type="int8"),
@@ -180,9 +168,9 @@ ENGINES: dict[str, dict[str, Engine]] = {
         "torch.nn": _train_torch,
     },
     "generate": {
-        "regard": _generate,
-        "regard fp16": partial(_generate, precision="fp16"),
-        "regard int8": partial(_generate, precision="int8"),
+        "regard": partial(_decode, prompts=True),
+        "regard fp16": partial(_decode, precision="fp16", prompts=True),
+        "regard int8": partial(_decode, precision="int8", prompts=True),
         "transformers": _generate_transformers,
     },
     "encode": {"regard": _encode, "transformers": _encode_transformers, "torch.nn": _encode_torch},
@@ -267,3 +255,76 @@ def _step(
 def _encoding(run: Callable[[], Tensor], mask: Tensor) -> Prepared:
     run = torch.inference_mode()(run)
     return Prepared(lambda: run()[mask].mean(1).tolist(), run)
+
+
+# Regard's weights in torch's own layers
+
+
+class TorchTransformer(nn.Module):
+    """A Transformer (post-norm, attention encoder) with torch's own layers; the embeddings are Regard's."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        c = model.config
+        self.model = model
+        sizes = c.width, c.heads, c.ffn_width, c.dropout, ACTIVATIONS[c.activation]
+        reader = nn.TransformerEncoderLayer(*sizes, batch_first=True)
+        writer = nn.TransformerDecoderLayer(*sizes, batch_first=True)
+        self.encoder = nn.TransformerEncoder(reader, c.encoder_depth, enable_nested_tensor=False)
+        self.decoder = nn.TransformerDecoder(writer, c.decoder_depth)
+        assert isinstance(model.encoder, nn.ModuleList)
+        for ours, theirs in ((model.encoder, self.encoder), (model.decoder, self.decoder)):
+            for layer, other in zip(ours, theirs.layers, strict=True):
+                copy_layer(layer, other)
+        del self.model.encoder, self.model.decoder
+
+    def forward(
+        self, source: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"], inputs: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
+        model = self.model
+        padding, causal = ~mask, nn.Transformer.generate_square_subsequent_mask(inputs.shape[1])
+        memory = self.encoder(model.embed_source(source), src_key_padding_mask=padding)
+        x = model.embed_target(inputs, 0)
+        x = self.decoder(x, memory, tgt_mask=causal, tgt_is_causal=True, memory_key_padding_mask=padding)
+        return model.predict(x)
+
+
+class TorchBert(nn.Module):
+    """A BERT with torch's own layers."""
+
+    def __init__(self, model: Bert):
+        super().__init__()
+        c = model.config
+        self.model = model
+        layer = nn.TransformerEncoderLayer(
+            c.width, c.heads, c.ffn_width, c.dropout, ACTIVATIONS[c.activation], c.norm_eps, batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, c.depth, enable_nested_tensor=False)
+        for ours, theirs in zip(model.encoder, self.encoder.layers, strict=True):
+            copy_layer(ours, theirs)
+        del self.model.encoder
+
+    def forward(self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        return self.encoder(self.model.embed(tokens), src_key_padding_mask=~mask)
+
+
+def copy_layer(ours: nn.Module, theirs: Any) -> None:
+    """Put the weights of one of our layers into torch's own."""
+    assert isinstance(ours, EncoderLayer | DecoderLayer)
+    _copy_attention(ours.attention, theirs.self_attn)
+    norms = [ours.after_attention, ours.after_feed_forward]
+    if isinstance(ours, DecoderLayer):
+        _copy_attention(ours.cross, theirs.multihead_attn)
+        norms.insert(1, ours.after_cross)
+    theirs.linear1.load_state_dict(ours.feed_forward.up.state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward.down.state_dict())
+    for number, residual in enumerate(norms, start=1):
+        getattr(theirs, f"norm{number}").load_state_dict(residual.norm.state_dict())
+
+
+def _copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+    projections = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([each.weight for each in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([each.bias for each in projections]))
+    theirs.out_proj.load_state_dict(ours.output.state_dict())

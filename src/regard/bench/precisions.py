@@ -50,7 +50,8 @@ def compiled_code() -> str:
 
 def forms() -> list[Form]:
     """Every precision, with its rates."""
-    rates = {name: _rates(name) for name in FAST_LINEARS if why_unsupported(name) is None}
+    weight = torch.randn(OUTPUTS, INPUTS)
+    rates = {name: _timed(make(weight, None)) for name, make in FAST_LINEARS.items() if why_unsupported(name) is None}
     auto = "int8" if int8_is_faster() else "fp32"
     how = {"fp32": "compiled code, and torch for many rows" if compiled.library() else "torch", "int8": _how_bytes()}
 
@@ -73,22 +74,14 @@ def _how_bytes() -> str:
 
 
 def _training() -> Form:
+    computed, dtype, how = "fp32", torch.float32, "this CPU has no arithmetic of bf16, and would emulate it"
     if cpu.has_bf16():
-        return Form("bf16", "training", "bf16", "torch's autocast", _training_rates(torch.bfloat16))
-    how = "this CPU has no arithmetic of bf16, and would emulate it"
-    return Form("bf16", "training", "fp32", how, _training_rates(torch.float32))
-
-
-def _rates(precision: str) -> dict[int, float]:
-    return _timed(FAST_LINEARS[precision](torch.randn(OUTPUTS, INPUTS), None), torch.float32)
-
-
-def _training_rates(dtype: torch.dtype) -> dict[int, float]:
-    return _timed(nn.Linear(INPUTS, OUTPUTS, dtype=dtype), dtype)
+        computed, dtype, how = "bf16", torch.bfloat16, "torch's autocast"
+    return Form("bf16", "training", computed, how, _timed(nn.Linear(INPUTS, OUTPUTS, dtype=dtype), dtype))
 
 
 @torch.inference_mode()
-def _timed(product: nn.Module, dtype: torch.dtype) -> dict[int, float]:
+def _timed(product: nn.Module, dtype: torch.dtype = torch.float32) -> dict[int, float]:
     """GFLOP/s of a product, the best of many runs, by the number of rows."""
     rates = {}
     for rows in ROWS:

@@ -155,7 +155,9 @@ def _hidden_folder(folder: Path, needs: int) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         tidy(folder.parent)
-        _check_space(folder.parent, needs)
+        free = shutil.disk_usage(folder.parent).free
+        if needs > free:
+            raise CheckpointError(_full_disk(folder.parent, f"needed {needs:,} bytes", free))
         temporary.mkdir()
         with _lock(temporary):
             yield temporary
@@ -182,12 +184,6 @@ def _lock(folder: Path) -> Iterator[bool]:
         except OSError:  # held, gone, or on a file system without locks: in doubt nothing is cleared
             ours = False
         yield ours
-
-
-def _check_space(parent: Path, needs: int) -> None:
-    free = shutil.disk_usage(parent).free
-    if needs > free:
-        raise CheckpointError(_full_disk(parent, f"needed {needs:,} bytes", free))
 
 
 def _full_disk(parent: Path, wanted: str, free: int) -> str:

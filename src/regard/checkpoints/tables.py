@@ -20,24 +20,10 @@ from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError
 
-TABLES = {
-    "marian": "marian.toml",
-    "bert": "bert.toml",
-    "roberta": "roberta.toml",
-    "distilbert": "distilbert.toml",
-    "albert": "albert.toml",
-    "esm": "esm.toml",
-    "gpt2": "gpt2.toml",
-    "llama": "llama.toml",
-    "t5": "t5.toml",
-    "vit": "vit.toml",
-    "swin": "swin.toml",
-    "swinv2": "swinv2.toml",
-    "resnet": "resnet.toml",
-    "bit": "bit.toml",
-    "imagegpt": "imagegpt.toml",
-    "whisper": "whisper.toml",
-}
+TABLES = (  # model types of Hugging Face; of several tables for one model, export tries them in this order
+    "marian", "bert", "roberta", "distilbert", "albert", "esm", "gpt2", "llama", "t5", "vit", "swin", "swinv2",
+    "resnet", "bit", "imagegpt", "whisper",
+)  # fmt: skip
 
 # keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows, padding of
 # convolutions as TensorFlow has it
@@ -185,7 +171,9 @@ class NameTable(Config):
 
     def todays(self, theirs: Mapping[str, Tensor], source: Path) -> dict[str, Tensor]:
         """Their tensors under the names that the current version of their library uses below a head."""
-        names = {name: self._todays_name(name) for name in theirs}
+        names = {name: name for name in theirs}
+        for old, new in self.older.items():
+            names |= {name: name.removesuffix(old) + new for name in theirs if name.endswith(old)}
         if not any(name.startswith(self.prefix) for name in names.values()):
             names = {name: self.prefix + today for name, today in names.items()}
         if len(set(names.values())) < len(names):
@@ -235,10 +223,6 @@ class NameTable(Config):
         if self.bare and _holds(config.model_dump(), self.bare):
             return {name.removeprefix(self.prefix): tensor for name, tensor in theirs.items()}
         return theirs
-
-    def _todays_name(self, name: str) -> str:
-        old = next((end for end in self.older if name.endswith(end)), "")
-        return name.removesuffix(old) + self.older[old] if old else name
 
     def _rows(self, config: Config) -> Iterator[Row]:
         values = config.model_dump()
@@ -308,5 +292,5 @@ def _choose(values: Mapping[str, Any], options: list[dict[str, Any]], trouble: s
 @cache
 def read_table(model_type: str) -> NameTable:
     """The name table of a Hugging Face model type, as shipped in `regard/mappings`."""
-    text = (files("regard") / "mappings" / TABLES[model_type]).read_text(encoding="utf-8")
-    return NameTable.parse(tomllib.loads(text), where=TABLES[model_type])
+    name = f"{model_type}.toml"
+    return NameTable.parse(tomllib.loads((files("regard") / "mappings" / name).read_text("utf-8")), where=name)

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.claims.claim import ClaimOptions, Outcome, Row
+from regard.claims.claims import ClaimOptions, Outcome, Row
 from regard.training.optim import cosine
 
 Example = TypeVar("Example")

@@ -15,29 +15,29 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.attention.intervene import HEADS, WithoutHead, head_count, intervene
 from regard.attention.places import record_activations
 from regard.attention.record import attention_names
 from regard.checkpoints.folder import local_folder, resolve
-from regard.data.batch import collate, pad_rows
 from regard.data.formats.lines import read_text
 from regard.data.formats.pairs import Pair
 from regard.errors import DataError, UsageError, with_article
 from regard.families.contract import EvaluationOptions
 from regard.families.language.gpt import Gpt
 from regard.families.language.language_models import LanguageModel
+from regard.families.language.reader import LanguageModelReader
 from regard.families.loading import entry_of
 from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
+from regard.families.translation.reader import PairReader
 from regard.families.translation.translator import Translator
 from regard.look.forced_pass import CROSS, Pass, readings
 from regard.look.interventions import models_of
+from regard.look.reader import Example, Reader
 from regard.look.word_alignment import alignment_error_rate
-from regard.search.pipeline import batches_by_length
 from regard.verbs.options import refuse_given
 
 COOL_WARM = "RdBu_r"  # heads that help are red, heads that harm are blue
@@ -247,53 +247,34 @@ def text_loss(model: LanguageModel, texts: Sequence[str]) -> Measure:
     """The mean loss of a token of texts, in nats; a text longer than the model's context is cut."""
     if not isinstance(model.model, Gpt):
         raise UsageError(f"{model.name or 'this model'} has no attention, so it has no heads")
-    longest = model.model.config.max_length
-    rows = [ids[: longest + 1] for ids in map(model.opened, texts)]
-    rows = [ids for ids in rows if len(ids) > 1]
-    if not rows:
+    reader = LanguageModelReader(model)
+    examples = [example for example in map(reader.given, texts) if len(example[0]) > 1]
+    if not examples:
         raise DataError("the texts have no token to predict; give at least a word")
-    decoder = model.model
-
-    def loss(numbers: Sequence[int]) -> tuple[float, int]:
-        tokens, mask = (part.to(model.device) for part in pad_rows([rows[number] for number in numbers], 0))
-        logits = decoder(tokens[:, :-1], None if bool(mask.all()) else mask[:, :-1])
-        return _summed_loss(logits, tokens[:, 1:], mask[:, 1:])
-
-    return _loss_measure(loss, [len(row) for row in rows])
+    # Nothing follows the last token of a text, so it is only predicted.
+    read = [(ids[:-1],) for (ids,) in examples]
+    return _mean_loss(reader, examples)._replace(run_each=lambda: [reader.run(reader.batch([each])) for each in read])
 
 
 def pair_loss(translator: Translator, pairs: Sequence[Pair]) -> Measure:
-    """The mean loss of a target token of pairs, in nats."""
+    """The mean loss of a target token of pairs, in nats; that of the first model of an ensemble."""
     if not pairs:
         raise DataError("there is nothing to measure on: no pair came")
-    tokenizer, target = translator.tokenizer, translator.tokenizer.target
-    sources = [tokenizer.source_ids([pair.source], pair.to)[0] for pair in pairs]
-    targets = [[*ids, target.end] for ids in target.encode([pair.target for pair in pairs])]
+    first = translator if len(translator.models) == 1 else Translator(translator.models[:1], translator.tokenizer)
+    reader = PairReader(first)
+    return _mean_loss(reader, [reader.example(pair) for pair in pairs])
 
+
+def _mean_loss(reader: Reader[Any], examples: Sequence[Example]) -> Measure:
+    @torch.inference_mode()
     def loss(numbers: Sequence[int]) -> tuple[float, int]:
-        chosen = [[rows[number] for number in numbers] for rows in (sources, targets)]
-        batch = collate(chosen[0], chosen[1], pad=target.pad, start=target.start).to(translator.device)
-        logits = translator.models[0](batch.source, batch.source_mask, batch.inputs)
-        return _summed_loss(logits, batch.labels, batch.labels_mask)
-
-    return _loss_measure(loss, [len(source) + len(row) for source, row in zip(sources, targets, strict=True)])
-
-
-def _loss_measure(loss: Callable[[Sequence[int]], tuple[float, int]], lengths: Sequence[int]) -> Measure:
-    loss = torch.inference_mode()(loss)
+        return reader.loss(reader.batch([examples[number] for number in numbers]))
 
     def value() -> float:
-        sums = [loss(batch) for batch in batches_by_length(lengths)]
-        return sum(total for total, _ in sums) / sum(tokens for _, tokens in sums)
+        totals, counts = zip(*map(loss, reader.batches(examples)), strict=True)
+        return sum(totals) / sum(counts)
 
-    return Measure(LOSS, False, value, lambda: [loss([number]) for number in range(len(lengths))])
-
-
-def _summed_loss(
-    logits: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-) -> tuple[float, int]:
-    summed = functional.cross_entropy(logits[mask].float(), labels[mask], reduction="sum")
-    return float(summed), int(mask.sum())
+    return Measure(LOSS, False, value, lambda: [loss([number]) for number in range(len(examples))])
 
 
 def score(name: str, evaluate: Callable[[], Mapping[str, object]]) -> Measure:

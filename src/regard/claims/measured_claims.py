@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.claims.claim import Chart, ClaimOptions, Row, Verdict, judge
-from regard.claims.compare import rows_of, three_ways
-from regard.claims.measurements import CHARTS, attention_growth, cost_of_heads, gradients_through_time, saturation
+from regard.claims import measurements
+from regard.claims.claims import Chart, ClaimOptions, Row, Verdict, judge
+from regard.claims.measurements import CHARTS
 from regard.claims.superposition import superposition, superposition_rows
 from regard.families.catalog import MODELS
 
@@ -31,8 +31,8 @@ IMAGE, OPERATIONS, REPEATS = torch.zeros(1, 3, 224, 224), "GFLOP an image", 3
 
 def gradient_flow(_: ClaimOptions) -> Verdict:
     """Gradients explode above a singular value of 1 and vanish below; the GRU's state and the LSTM's cell keep them."""
-    rows = gradients_through_time([1, 10, FAR])
-    far = {str(row["network"]): float(str(row["gradient"])) for row in rows if row["steps_back"] == FAR}
+    rows = measurements.gradients_through_time([1, 10, FAR])
+    far = {str(row["network"]): row["gradient"] for row in rows if row["steps_back"] == FAR}
     growing, shrinking, state, cell = far.values()
     words = (
         f"{FAR} steps back the gradient is {growing:.0e} (1.2), {shrinking:.0e} (0.8), {state:.2f} (GRU) and "
@@ -44,20 +44,18 @@ def gradient_flow(_: ClaimOptions) -> Verdict:
 
 def scaling(_: ClaimOptions) -> Verdict:
     """Without the division by √d, wide vectors saturate the softmax."""
-    rows = saturation([4, 64, 1024])
+    rows = measurements.saturation([4, 64, 1024])
     wide = rows[-1]
     words = (
         f"at width 1024 the heaviest of 64 keys gets {wide['unscaled']:.2f} unscaled and {wide['scaled']:.2f} scaled"
     )
-    return judge(
-        float(str(wide["unscaled"])) > 0.9 and float(str(wide["scaled"])) < 0.3, words, rows, CHARTS["scaling"]
-    )
+    return judge(wide["unscaled"] > 0.9 and wide["scaled"] < 0.3, words, rows, CHARTS["scaling"])
 
 
 def heads_cost(_: ClaimOptions) -> Verdict:
     """All heads together cost about as much as one head of full width."""
-    rows = cost_of_heads([1, 8])
-    one, eight = (float(str(row["seconds"])) for row in rows)
+    rows = measurements.cost_of_heads([1, 8])
+    one, eight = (row["seconds"] for row in rows)
     equal = len({row["parameters"] for row in rows}) == 1
     return judge(
         equal and eight < 1.5 * one,
@@ -69,7 +67,7 @@ def heads_cost(_: ClaimOptions) -> Verdict:
 
 def three_ways_of_sequences(_: ClaimOptions) -> Verdict:
     """Recurrence is sequential, convolution needs depth to see far, attention connects all at once but needs memory."""
-    ways = three_ways([64, 512])
+    ways = measurements.three_ways([64, 512])
     found = {(way.way.split(" (")[0], way.length): way for way in ways}
     recurrence, convolution, attention = (found[name, 512] for name in ("recurrence", "convolution", "self-attention"))
     holds = (
@@ -83,13 +81,13 @@ def three_ways_of_sequences(_: ClaimOptions) -> Verdict:
         f"layer at once; MB kept: LSTM {recurrence.megabytes:.0f}, convolution {convolution.megabytes:.0f}, attention "
         f"{attention.megabytes:.0f} fused and {written.megabytes:.0f} written out"
     )
-    return judge(holds, words, rows_of(ways), SEQUENCES)
+    return judge(holds, words, [asdict(way) for way in ways], SEQUENCES)
 
 
 def windows(_: ClaimOptions) -> Verdict:
     """Attention in windows grows linearly with the number of tokens, attention between all of them quadratically."""
     sides = (64, 128)
-    rows = attention_growth(sides, torch.device("cpu"))
+    rows = measurements.attention_growth(sides, torch.device("cpu"))
     peaks = {row.way: [each.peak for each in rows if each.way == row.way] for row in rows}
     growth = {way: large / small for way, (small, large) in peaks.items() if small and large}
     factors = list(growth.values())
@@ -101,7 +99,7 @@ def windows(_: ClaimOptions) -> Verdict:
 def equal_flops(_: ClaimOptions) -> Verdict:
     """Whether a ViT is faster or slower than a ConvNet for the same number of operations, to run and to train."""
     rows = [_cost_of_images(title, name, preset) for title, (name, preset) in EQUAL_FLOPS.items()]
-    vit, resnet, swin = ({key: float(str(row[key])) for key in (OPERATIONS, "run", "train")} for row in rows)
+    vit, resnet, swin = ({key: row[key] for key in (OPERATIONS, "run", "train")} for row in rows)
     words = "time for the same operations, relative to a ViT's: " + ", ".join(
         f"{name} {each['run'] / vit['run']:.2f} to run and {each['train'] / vit['train']:.2f} to train"
         for name, each in (("ResNet-50", resnet), ("Swin-T", swin))

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from regard.attention.core import attention_weights
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import Added, RelativeBias, SinusoidalPositions
-from regard.claims.claim import ClaimOptions, Row, Verdict, judge
+from regard.claims.claims import ClaimOptions, Row, Verdict, judge
 from regard.claims.steps import attention_steps, lecture_example
 from regard.families.catalog import MODELS
 from regard.layers.blocks import EncoderLayer, FeedForward
@@ -46,7 +46,7 @@ def worked_example(_: ClaimOptions) -> Verdict:
     for name, steps in (("scaled", free), ("masked", masked)):
         weights = next(step for step in steps if step.name == "Attention weights").matrices[0]
         rows += [{"scores": name, "row": at, **_cells(row)} for at, row in enumerate(weights, start=1)]
-    first = tuple(round(float(str(rows[0][name])), 1) for name in ("key 1", "key 2", "key 3"))
+    first = tuple(round(rows[0][name], 1) for name in ("key 1", "key 2", "key 3"))
     words = f"the first row is {rows[0]['key 1']:.3f}, {rows[0]['key 2']:.3f}, {rows[0]['key 3']:.3f}; masked 1, 0, 0"
     return judge(first == SLIDE, words, rows)
 
@@ -72,7 +72,7 @@ def similarity_search(_: ClaimOptions) -> Verdict:
         most = attention_weights(q, k, mask=~away[None, None]).argmax(-1)[:, 0]
         rows.append({"projections": name, "heaviest key is the nearest": float((most == nearest).float().mean())})
     words = "a search for the nearest vector is the special case W_Q = W_K = I; learned projections ask other questions"
-    return judge(float(str(rows[1]["heaviest key is the nearest"])) > 0.5, words, rows)
+    return judge(rows[1]["heaviest key is the nearest"] > 0.5, words, rows)
 
 
 def memory_of_layers(_: ClaimOptions) -> Verdict:
@@ -146,7 +146,7 @@ def gradients_reach_attention(_: ClaimOptions) -> Verdict:
         for name, parameter in layer.named_parameters()
         if parameter.grad is not None and name in ("query.weight", "key.weight", "value.weight")
     ]
-    holds = len(rows) == 3 and all(float(str(row["gradient"])) > 0 for row in rows)
+    holds = len(rows) == 3 and all(row["gradient"] > 0 for row in rows)
     return judge(holds, "the weights of attention learn without being told where to look", rows)
 
 
@@ -174,7 +174,7 @@ def crossing(_: ClaimOptions) -> Verdict:
             "n": length, "d": width, "between tokens": between,
             "attention": between + length * projections, "LSTM": length * recurrence,
         })  # fmt: skip
-    cheaper = max(int(str(row["n"])) for row in rows if int(str(row["attention"])) <= int(str(row["LSTM"])))
+    cheaper = max(row["n"] for row in rows if row["attention"] <= row["LSTM"])
     words = (
         "n²d and nd² meet at n = d, but constants decide: with its projections attention costs no more than an LSTM of "
         f"the same width up to n = {cheaper} = {cheaper / width:g} d"
@@ -196,7 +196,7 @@ def one_weighted_sum(_: ClaimOptions) -> Verdict:
         {"heads": heads, "pairs of words told apart": len({tuple(row) for row in sums.tolist()}), "of": len(pairs)}
         for heads, sums in ((1, one), (2, two))
     ]
-    told = [int(str(row["pairs of words told apart"])) for row in rows]
+    told = [row["pairs of words told apart"] for row in rows]
     text = f"one sum tells {told[0]} of {len(pairs)} pairs apart, two heads {told[1]}: which word was where is lost"
     return judge(told[0] < told[1] == len(pairs), text, rows)
 
@@ -246,7 +246,7 @@ def layer_norm_deviation(_: ClaimOptions) -> Verdict:
             ("√(Σ(x - μ)² / D)", away.square().mean(dim=1, keepdim=True).sqrt()),
         )
     ]
-    slide, right = (float(str(row["difference"])) for row in rows)
+    slide, right = (row["difference"] for row in rows)
     assert right < SAME
     return judge(slide < SAME, f"without 1/D the result is √D = {64**0.5:g} times too small", rows)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from regard.claims.claim import Chart, ClaimOptions, Outcome, Verdict
+from regard.claims.claims import Chart, ClaimOptions, Outcome, Verdict
 from regard.claims.contest import Contest, Found, Longer
-from regard.claims.pictures import RESNET, SWIN, VIT, Pictures
-from regard.claims.pretraining import Acceptability
-from regard.claims.recall import Recall
+from regard.claims.sides import RESNET, SWIN, VIT, Acceptability, Pictures, Recall
 from regard.claims.translation import BY_LENGTH, CONVOLUTION, RNN, TRANSFORMER, Translation, Values, of_length
 from regard.layers.recurrent import Kind
 

@@ -69,7 +69,7 @@ def _lines(file: Path | None) -> list[str]:
 
 
 def _print(result: Result) -> None:
-    from regard.plan.units import scaled
+    from regard.plan.plan import scaled
 
     beam = f", beam {result.beam}, {result.length} tokens" if result.length > 1 else ""
     print(f"\nbatch {result.batch}{beam}" + (f"  ({result.disturbed})" if result.disturbed else ""))

@@ -6,14 +6,11 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from regard.verbs.options import AsJson
-
-if TYPE_CHECKING:
-    from regard.claims.claim import Verdict
 
 
 def claims(
@@ -37,8 +34,7 @@ def claims(
     Example: regard claims fixed-context -o length.svg
     Example: regard claims --all
     """
-    from regard.claims.claim import ClaimOptions
-    from regard.claims.claims import CLAIMS, find_claim
+    from regard.claims.claims import CLAIMS, ClaimOptions, find_claim
     from regard.errors import UsageError
 
     if names and every:
@@ -69,27 +65,16 @@ def claims(
         })  # fmt: skip
         if not as_json:
             print(f"{claim.name:28}{verdict.outcome:15}{seconds:8.1f} s  {verdict.words}", flush=True)
-            if figures:
-                _print_figures(verdict.rows)
+            for row in verdict.rows if figures else ():
+                cells = (
+                    f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                    for name, value in row.items()
+                )
+                print("    " + ", ".join(cells))
         if output:
-            _draw(output, claim.name, verdict)
+            if verdict.chart is None:
+                raise UsageError(f"the figures of {claim.name!r} are a table, not an image; print them with --figures")
+            verdict.chart.draw(output, verdict.rows)
     if as_json:
         print(json.dumps(results))
     print(f"{len(chosen)} claims in {time.monotonic() - begin:.0f} s", file=sys.stderr)
-
-
-def _draw(output: Path, name: str, verdict: Verdict) -> None:
-    from regard.claims.claim import draw_rows
-    from regard.errors import UsageError
-
-    if verdict.chart is None:
-        raise UsageError(f"the figures of {name!r} are a table, not an image; print them with --figures")
-    draw_rows(output, verdict.chart, verdict.rows)
-
-
-def _print_figures(rows: list[dict[str, object]]) -> None:
-    for row in rows:
-        cells = (
-            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
-        )
-        print("    " + ", ".join(cells))

@@ -17,7 +17,11 @@ from regard.verbs.options import AsJson, Device, Sets, listed, numbers
 BINS = "1-10,11-20,21-30,31-40,41-50,51-60"
 LENGTHS = "32,64,128,256,512,1024"
 COUNTS, SIDES, RUNS = "500,1000,2000,5000,10000", "32,64,128,256", Path("runs/compare")
-MEASURED = ("gradients", "heads", "scaling")
+MEASURED = {  # functions of claims/measurements.py, and the sizes that they are called with
+    "gradients": ("gradients_through_time", [1, 5, 10, 20, 50]),
+    "heads": ("cost_of_heads", [1, 2, 4, 8, 16]),
+    "scaling": ("saturation", [4, 16, 64, 256, 1024]),
+}
 TRANSLATES = ("translate",), "translate", "translate"  # what a model that is compared must be able to do
 SPARSITIES = [0.0, 0.5, 0.7, 0.85, 0.95, 0.99]
 
@@ -68,23 +72,22 @@ def compare(
         check_name(output)  # fail before the work, not after it
     if pairs and what != "models":
         raise UsageError(f"{what} takes no pairs; leave out {pairs!r}")
-    if what == "models":
-        _models(model, pairs, to, count, show, as_json, device)
-    elif what == "length":
-        _length(model, output, to, count, bins, as_json, device)
-    elif what == "sequences":
-        _sequences(output, numbers(lengths, ","), width, as_json)
-    elif what == "data":
-        _data(model, output, numbers(counts, ","), sets, runs, as_json)
-    elif what == "pictures":
-        _pictures(output, numbers(sides, ","), device, as_json)
-    elif what == "superposition":
-        _superposition(output, as_json)
-    elif what in MEASURED:
-        _measured(what, output, as_json)
-    else:
-        choices = ("models", "length", "sequences", "data", "pictures", *MEASURED, "superposition")
-        raise UsageError(f"cannot compare {what!r}; choose {listed(choices)}")
+    match what:
+        case "models":
+            _models(model, pairs, to, count, show, as_json, device)
+        case "length":
+            _length(model, output, to, count, bins, as_json, device)
+        case "sequences":
+            _sequences(output, numbers(lengths, ","), width, as_json)
+        case "data":
+            _data(model, output, numbers(counts, ","), sets, runs, as_json)
+        case "pictures":
+            _pictures(output, numbers(sides, ","), device, as_json)
+        case "superposition" | "gradients" | "heads" | "scaling":
+            _measured(what, output, as_json)
+        case _:
+            choices = ("models", "length", "sequences", "data", "pictures", *MEASURED, "superposition")
+            raise UsageError(f"cannot compare {what!r}; choose {listed(choices)}")
 
 
 def _models(names: list[str], data: str, to: str, count: int, show: int, as_json: bool, device: str) -> None:
@@ -116,15 +119,12 @@ def _models(names: list[str], data: str, to: str, count: int, show: int, as_json
 
 
 def _length(names: list[str], output: Path | None, to: str, count: int, bins: str, as_json: bool, device: str) -> None:
-    from regard.claims.compare import scores_by_length
+    from regard.claims.measurements import scores_by_length
     from regard.verbs.verb import load_able
 
     if not names:
         raise UsageError("name the models to compare: -m NAME=FOLDER, once for each")
-    ranges = []
-    for each in bins.split(","):
-        low, high = numbers(each, "-", count=2)
-        ranges.append((low, high))
+    ranges = [(low, high) for low, high in (numbers(each, "-", count=2) for each in bins.split(","))]
     labels = [f"{low}-{high}" for low, high in ranges]
     results = {}
     for each in names:
@@ -140,7 +140,7 @@ def _length(names: list[str], output: Path | None, to: str, count: int, bins: st
 
 
 def _sequences(output: Path | None, lengths: list[int], width: int, as_json: bool) -> None:
-    from regard.claims.compare import rows_of, three_ways
+    from regard.claims.measurements import three_ways
 
     ways = three_ways(lengths, width=width)
     columns = f"{'length':>7}{'ms':>10}{'MB kept':>10}{'steps':>8}{'layers to see all':>19}"
@@ -148,7 +148,7 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
     for way in ways:
         cost = f"{1000 * way.seconds:10.2f}{way.megabytes:10.2f}"
         lines.append(f"{way.way:28}{way.length:7}{cost}{way.sequential_steps:8}{way.layers_to_connect:19}")
-    _print(rows_of(ways), lines, as_json)
+    _print([asdict(way) for way in ways], lines, as_json)
     names = dict.fromkeys(way.way for way in ways)
     times = {name: [1000 * way.seconds for way in ways if way.way == name] for name in names}
     title = "Three ways of processing a sequence: one layer, forward and backward"
@@ -156,7 +156,7 @@ def _sequences(output: Path | None, lengths: list[int], width: int, as_json: boo
 
 
 def _data(names: list[str], output: Path | None, counts: list[int], sets: list[str], runs: Path, as_json: bool) -> None:
-    from regard.claims.image_accuracy import accuracy_by_count
+    from regard.claims.measurements import accuracy_by_count
 
     recipes = {name or Path(recipe).stem: recipe for name, _, recipe in (each.rpartition("=") for each in names)}
     if not recipes:
@@ -173,7 +173,7 @@ def _data(names: list[str], output: Path | None, counts: list[int], sets: list[s
 def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool) -> None:
     from regard.claims.measurements import attention_growth
     from regard.device import find_device
-    from regard.plan.units import byte_size
+    from regard.plan.plan import byte_size
 
     rows = attention_growth(sides, find_device(device))
     columns = f"{'side':>6}{'tokens':>8}{'planned':>12}{'peak':>12}{'ratio':>7}{'ms':>10}{'times':>7}"
@@ -194,36 +194,25 @@ def _pictures(output: Path | None, sides: list[int], device: str, as_json: bool)
 
 
 def _measured(what: str, output: Path | None, as_json: bool) -> None:
+    """What is measured by itself, without models or data that are given."""
     from regard.claims import measurements
-
-    if what == "gradients":
-        rows = measurements.gradients_through_time([1, 5, 10, 20, 50])
-    elif what == "heads":
-        rows = measurements.cost_of_heads([1, 2, 4, 8, 16])
-    else:
-        rows = measurements.saturation([4, 16, 64, 256, 1024])
-    _print_rows(rows, as_json)
-    if output:
-        from regard.claims.claim import draw_rows
-
-        draw_rows(output, measurements.CHARTS[what], rows)
-
-
-def _superposition(output: Path | None, as_json: bool) -> None:
     from regard.claims.superposition import draw_superposition, superposition, superposition_rows
 
-    found = superposition(SPARSITIES)
-    _print_rows(superposition_rows(found), as_json)
-    if output:
-        draw_superposition(output, found)
-
-
-def _print_rows(rows: list[dict[str, object]], as_json: bool) -> None:
+    if what == "superposition":
+        found = superposition(SPARSITIES)
+        rows = superposition_rows(found)
+    else:
+        function, sizes = MEASURED[what]
+        rows = getattr(measurements, function)(sizes)
     lines = ["".join(f"{name:>26}" for name in rows[0])]
     for row in rows:
         cells = (f"{value:26.3g}" if isinstance(value, float) else f"{value!s:>26}" for value in row.values())
         lines.append("".join(cells))
     _print(rows, lines, as_json)
+    if output and what == "superposition":
+        draw_superposition(output, found)
+    elif output:
+        measurements.CHARTS[what].draw(output, rows)
 
 
 def _print(values: object, lines: Sequence[str], as_json: bool) -> None:

@@ -281,10 +281,13 @@ class SourceReader(Reader[Batch]):
         """Tokens as they are shown."""
 
     def examples(self, source: Source) -> Iterator[Example]:
-        for pair in islice(self.pairs(source), source.count):
-            ids, answer = self.source_ids(pair.source, pair.to), self.target_ids(pair.target)
-            if len(ids) <= source.block and len(answer) <= source.block:
-                yield np.array(ids, dtype=np.int32), np.array(answer, dtype=np.int32)
+        examples = (self.example(pair) for pair in islice(self.pairs(source), source.count))
+        return (example for example in examples if max(map(len, example)) <= source.block)
+
+    def example(self, pair: Pair) -> Example:
+        """A text and its answer, whatever their lengths."""
+        ids, answer = self.source_ids(pair.source, pair.to), self.target_ids(pair.target)
+        return np.array(ids, dtype=np.int32), np.array(answer, dtype=np.int32)
 
     def answered(self, text: str, to: str) -> Example:
         """A text with the model's own answer."""

@@ -7,7 +7,7 @@ torch's own tools:
   matrix. Two fused CPU kernels that the counter does not know are added here.
 - Kept activations by saved-tensor hooks: every storage once, weights left out.
 - Peak memory by the storages that are alive after each operation.
-- Every operation with the shapes that it reads, so that `operation_times.py` can measure its time.
+- Every operation with the shapes that it reads, so that `machine.py` can measure its time.
 """
 
 from __future__ import annotations

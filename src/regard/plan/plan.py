@@ -206,3 +206,58 @@ def _of_preset(what: str, model: str, preset: str, sets: Sequence[str]) -> tuple
 
 def _config(section: ModelSection, vocabulary: int) -> Config:
     return section.config(source_vocab=vocabulary, target_vocab=vocabulary, pad=0)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Every token of a square grid attends to every other, or to those of its window."""
+
+    what: str
+    formula: str
+    side: int  # of the grid, or of a window
+    heads: int = 1
+    layers: int = 1
+    windows: int = 1
+
+    @property
+    def entries(self) -> int:
+        """The entries of one head in one layer."""
+        return self.windows * self.side**4
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one head in one layer, in float32."""
+        return FLOAT * self.entries
+
+    @property
+    def total_bytes(self) -> int:
+        return self.layers * self.heads * self.nbytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "what": self.what, "formula": self.formula, "entries": self.entries, "bytes": self.nbytes,
+            "layers": self.layers, "heads": self.heads, "total_bytes": self.total_bytes,
+        }  # fmt: skip
+
+
+LECTURES = (
+    Figure("Transformer on pixels (iGPT): image of 128 x 128", "R = 128: R^4", 128, heads=16, layers=48),
+    Figure("ViT: 224 x 224 image, 14 x 14 patches of 16 pixels", "R = 224/16: R^4", 14, heads=16, layers=48),
+    Figure("ViT: 224 x 224 image, 16 x 16 patches of 14 pixels", "R = 224/14: R^4", 16, heads=16, layers=48),
+    Figure("Swin's first stage, 56 x 56 tokens, if all looked at all", "H = W = 56: H^2 W^2", 56),
+    Figure("Swin's first stage in windows of 7 x 7", "M = 7: M^2 H W", 7, windows=(56 // 7) ** 2),
+)
+
+
+def byte_size(count: int) -> str:
+    """Bytes in binary units, as in the lectures: 768 GB is 768 x 2^30."""
+    return scaled(count, 1024, "B")
+
+
+def scaled(count: int, base: int = 1000, unit: str = "") -> str:
+    """A number with a prefix: 1,234,567 is 1.235 M."""
+    value, prefixes = float(count), ["", "K", "M", "G", "T", "P", "E"]
+    while value >= base and len(prefixes) > 1:
+        value, prefixes = value / base, prefixes[1:]
+    number = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return f"{number} {prefixes[0]}{unit}"

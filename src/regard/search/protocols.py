@@ -15,15 +15,12 @@ class DecoderState(Protocol):
 
     def reorder(self, origin: Int[Tensor, "S W2"]) -> None:
         """Let hypothesis w of sentence s continue its previous hypothesis origin[s, w]; the width may change."""
-        ...
 
     def keep(self, sentences: Int[Tensor, "S2"]) -> None:
         """Keep these sentences only, in this order; a sentence may be named several times."""
-        ...
 
     def copy(self) -> Any:
         """An independent state that has read the same."""
-        ...
 
 
 @runtime_checkable
@@ -32,7 +29,6 @@ class StepModel(Protocol):
 
     def step(self, tokens: Int[Tensor, "S W"], state: Any) -> Float[Tensor, "S W V"]:
         """Feed one token to every hypothesis and advance the state; returns the logits of the next token."""
-        ...
 
 
 @runtime_checkable
@@ -41,7 +37,6 @@ class TokenSourceModel(StepModel, Protocol):
 
     def start(self, source: Int[Tensor, "S L"], source_mask: Bool[Tensor, "S L"]) -> Any:
         """The `DecoderState` after reading the source."""
-        ...
 
 
 @runtime_checkable
@@ -50,7 +45,6 @@ class ImageSourceModel(StepModel, Protocol):
 
     def start(self, images: Float[Tensor, "S C H W"]) -> Any:
         """The `DecoderState` after looking at the images."""
-        ...
 
 
 @runtime_checkable
@@ -59,7 +53,6 @@ class SearchAwareState(Protocol):
 
     def expect(self, width: int, steps: int) -> None:
         """Called before the first step: the number of hypotheses per sentence, and the largest number of steps."""
-        ...
 
 
 @runtime_checkable
@@ -70,7 +63,6 @@ class RollbackState(DecoderState, Protocol):
 
     def rollback(self, tokens: int) -> None:
         """Forget the last tokens."""
-        ...
 
 
 @runtime_checkable
@@ -79,7 +71,6 @@ class ExtendingModel(TokenSourceModel, Protocol):
 
     def extend(self, tokens: Int[Tensor, "R T"], state: Any) -> Float[Tensor, "R T V"]:
         """Feed T tokens to each of R hypotheses; returns the logits after every one of them."""
-        ...
 
 
 @runtime_checkable
@@ -88,11 +79,9 @@ class StaticState(DecoderState, Protocol):
 
     def storage_size(self, width: int, steps: int) -> Hashable:
         """The size of the storage for this many hypotheses and steps."""
-        ...
 
     def reset_from(self, state: Any) -> None:
         """In a state of fixed shape: start over with what `state` has read."""
-        ...
 
 
 @runtime_checkable
@@ -101,7 +90,6 @@ class StaticModel(StepModel, Protocol):
 
     def static_state(self, state: Any, width: int, size: Any) -> StaticState:
         """An empty state of fixed shape, large enough for what `state` has read and for `size`."""
-        ...
 
 
 class Ensemble:

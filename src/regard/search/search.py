@@ -38,7 +38,6 @@ class DecisionStream(Protocol):
 
     def decisions(self) -> Iterable[StepDecision]:
         """The next decisions, at least one, on the host."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +46,6 @@ class SearchRunner(StepModel, Protocol):
 
     def begin(self, search: "Search") -> DecisionStream | None:
         """Take over a search before its first step; None if this search cannot be taken over."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,11 @@ class Search:
         *,
         worse_than: Sequence[Hypothesis] | None = None,
     ):
-        if settings.sample:
-            _check_seeds(start)
+        if settings.sample and len(start.seeds) != len(start.limits):
+            raise UsageError(
+                f"{len(start.seeds)} seeds for {len(start.limits)} sentences: sampling needs one for each; give "
+                "SearchStart(seeds=...)"
+            )
         samples = settings.n_best if settings.sample else 1
         if samples > 1:  # every sample is a search of its own, but the source was read once
             start = start.select([sentence for sentence in range(len(start.limits)) for _ in range(samples)])
@@ -86,7 +87,11 @@ class Search:
         self.state, self.limits, self.prefixes, self.stop = start.state, start.limits, start.prefixes, start.stop
         self.width, self.selection = settings.width, CandidateSelection(settings, vocabulary, device, start.rule)
         self.worse_than = worse_than
-        self.terms = None if start.constraints is None else self._term_lanes(start)
+        self.terms = None
+        if start.constraints is not None:
+            if settings.sample or start.stop is not None:
+                raise UsageError("terms that an answer must contain need a search; leave out sampling and stop texts")
+            self.terms = TermLanes(start.constraints, self.limits, self.width, vocabulary.end)
         if isinstance(self.state, SearchAwareState):
             self.state.expect(self.terms.width if self.terms else self.width, max(self.limits, default=0))
         self.noise = _noise(start.seeds, settings) if settings.sample else []
@@ -161,31 +166,20 @@ class Search:
         return replace(found, score=self._score(found.log_probability, len(found.tokens) + found.finished))
 
     def _decide(self) -> StepDecision:
-        """One step of the model, and the candidates that follow from it."""
+        """One step of the model, and the candidates that follow from it; with terms, those that lead to all of them."""
         length = self.history.shape[2]
         forced, draws = self.forced(length), None
         if self.settings.sample:
             draws = torch.tensor([[self.noise[sentence].random()] for sentence in self.sentence]).to(self.totals)
-        if self.terms is not None:
-            return self._decide_with_terms(self.terms, length, forced)
+        logits = self.model.step(self.tokens, self.state)
         grid = Grid(self.totals, self.history, length, self.prompt)
-        candidates = self.selection(self.model.step(self.tokens, self.state), grid, forced, draws)
+        if self.terms is not None:
+            return self.terms.decide(self.totals, self.selection.allowed(logits, grid, forced), length)
+        candidates = self.selection(logits, grid, forced, draws)
         ended = candidates.token == self.vocabulary.end
         if self.stop is not None:
             ended |= self._stopped(candidates).to(ended.device)
         return StepDecision(candidates, ended, self.selection.live(candidates, ended))
-
-    def _term_lanes(self, start: SearchStart) -> TermLanes:
-        if self.settings.sample or self.stop is not None:
-            raise UsageError("terms that an answer must contain need a search; leave out sampling and stop texts")
-        assert start.constraints is not None
-        return TermLanes(start.constraints, self.limits, self.width, self.vocabulary.end)
-
-    def _decide_with_terms(self, terms: TermLanes, length: int, forced: Int[Tensor, "S"] | None) -> StepDecision:
-        """One step of the model, and the candidates that lead to answers with all terms."""
-        logits = self.model.step(self.tokens, self.state)
-        grid = Grid(self.totals, self.history, length, self.prompt)
-        return terms.decide(self.totals, self.selection.allowed(logits, grid, forced), length)
 
     def forced(self, length: int) -> Int[Tensor, "S"] | None:
         """The token that must come at this position of each answer; -1 where any may come."""
@@ -255,8 +249,8 @@ class Search:
 
     def _continue(self, live: Candidates) -> None:
         width = self.history.shape[1]
-        moved = width != live.origin.shape[1] or (width > 1 and not self._in_place(live.origin))
-        if moved:
+        in_place = torch.arange(live.origin.shape[1], device=live.origin.device)
+        if width != live.origin.shape[1] or (width > 1 and not bool((live.origin == in_place).all())):
             if self.stream is None:
                 self.state.reorder(live.origin)
             rows = live.origin[:, :, None].expand(-1, -1, self.history.shape[2])
@@ -265,10 +259,6 @@ class Search:
         self.tokens, self.totals = live.token, live.total
         if self.terms is not None:
             self.terms.advance()
-
-    @staticmethod
-    def _in_place(origin: Int[Tensor, "S W"]) -> bool:
-        return bool((origin == torch.arange(origin.shape[1], device=origin.device)).all())
 
     def _drop_finished_rows(self) -> None:
         """Stop decoding finished sentences, once they are a sixteenth of the rows: dropping costs a copy."""
@@ -313,14 +303,6 @@ def _run(running: Search) -> list[list[Hypothesis]]:
     while not running.done:
         running.advance()
     return running.results()
-
-
-def _check_seeds(start: SearchStart) -> None:
-    if len(start.seeds) != len(start.limits):
-        raise UsageError(
-            f"{len(start.seeds)} seeds for {len(start.limits)} sentences: sampling needs one for each; give "
-            "SearchStart(seeds=...)"
-        )
 
 
 def _noise(seeds: Sequence[str], settings: SearchSettings) -> list[Random]:

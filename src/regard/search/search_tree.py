@@ -55,15 +55,6 @@ class Growth:
         self._live = [places[way] for way in survivors if way in places]
 
 
-def grow_tree(search: Search) -> tuple[list[Node], list[Hypothesis]]:
-    """Run a search for one sentence to its end; returns all its candidates, and what it found."""
-    growth = Growth()
-    while not search.done:
-        search.advance()
-        growth.watch(search)
-    return growth.nodes, search.results()[0]
-
-
 def path_to(nodes: Sequence[Node], answer: Hypothesis, end: int) -> set[int]:
     """The nodes on the way to an answer."""
     wanted, children = [*answer.tokens, *([end] if answer.finished else [])], dict[tuple[int, int], int]()

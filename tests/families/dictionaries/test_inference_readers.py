@@ -31,7 +31,7 @@ from regard.families.folding.model import distance_edges
 from regard.families.images.generation import Palette, PixelGenerator
 from regard.families.language.elmo import Elmo, ElmoConfig
 from regard.families.language.encoder import TextEncoder
-from regard.families.language.facts import facts
+from regard.families.language.formats import facts
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.families.proteins.data import InteractionSettings
 from regard.families.proteins.pipeline import InteractionPredictor

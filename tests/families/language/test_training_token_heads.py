@@ -9,8 +9,7 @@ import torch
 from regard.cli.main import run
 from regard.errors import DataError, UsageError
 from regard.families.language.encoder import TextEncoder
-from regard.families.language.facts import facts
-from regard.families.language.formats import TaggedText, entities, read_questions, read_tagged
+from regard.families.language.formats import TaggedText, entities, facts, read_questions, read_tagged
 from regard.families.language.text_reader import LONGEST_ANSWER, best_spans
 from regard.families.language.token_heads import answer_scores, tag_scores
 from regard.training.loop import train

@@ -16,8 +16,7 @@ from regard.data.text.token_blocks import EncodedLine, TokenStore
 from regard.errors import ConfigError, DataError, UsageError
 from regard.families.conversion import convert
 from regard.families.language import words as word_updates
-from regard.families.language.word2vec import Word2Vec, Word2VecConfig
-from regard.families.language.word_vectors import WordVectors
+from regard.families.language.word_vectors import Word2Vec, Word2VecConfig, WordVectors
 from regard.families.language.words import AliasTable, WindowBatch, WordWindows
 from regard.training.loop import train
 from regard.training.losses import negative_sampling

@@ -11,13 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 from regard.attention.core import attention_weights
-from regard.claims import pretraining
-from regard.claims.claim import ClaimOptions
-from regard.claims.claims import CLAIMS, find_claim
+from regard.claims import sides
+from regard.claims.claims import CLAIMS, ClaimOptions, find_claim
 from regard.claims.contest import Contest, Found, Longer
-from regard.claims.pictures import RESNET, SWIN, VIT, Pictures
-from regard.claims.pretraining import Acceptability
-from regard.claims.recall import Recall
+from regard.claims.sides import RESNET, SWIN, VIT, Acceptability, Pictures, Recall
 from regard.cli.main import app, run
 
 EXPECTED = {
@@ -165,13 +162,13 @@ def test_every_claim_that_trains_has_a_judgement_tested():
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_labelled_sentence_is_both_learnt_and_tested(seed, monkeypatch):
-    drawn, draw = [], pretraining._labelled
+    drawn, draw = [], sides._sentences
 
     def spied(*args):
         drawn.append(draw(*args))
         return drawn[-1]
 
-    monkeypatch.setattr(pretraining, "_labelled", spied)
+    monkeypatch.setattr(sides, "_sentences", spied)
     Acceptability("gpt", pretrained=False)(seed, 1)
     (learnt, _), (tested, _) = drawn
     assert not {tuple(row) for row in learnt.tolist()} & {tuple(row) for row in tested.tolist()}
@@ -213,7 +210,8 @@ def test_figures_are_drawn_with_their_spread(tmp_path, monkeypatch):
     drawn = picture.read_text()
     assert "soft" in drawn and "exact, 5-8 words" in drawn
     chart = (verdict := find_claim("soft-or-hard").test(ClaimOptions())).chart
-    assert chart.spreads(verdict.rows) == {name: [pytest.approx(0.1)] for name in shares}
+    assert chart.spread == "spread"
+    assert [row["spread"] for row in verdict.rows] == [pytest.approx(0.1)] * len(shares)
 
 
 @pytest.mark.parametrize(

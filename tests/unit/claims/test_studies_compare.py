@@ -1,16 +1,17 @@
 """Three ways of processing a sequence, and scores by length."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import regard
-from regard.claims.compare import rows_of, scores_by_length, three_ways
+from regard.claims.measurements import scores_by_length, three_ways
 from regard.errors import UsageError
 
 
 def test_steps_and_layers_follow_from_the_architecture() -> None:
-    rows = {(row["way"], row["length"]): row for row in rows_of(three_ways([5, 9], width=8, batch=1))}
+    rows = {(row["way"], row["length"]): row for row in map(asdict, three_ways([5, 9], width=8, batch=1))}
     assert len(rows) == 8
     written = "self-attention, written out"
     assert rows[written, 9]["megabytes"] > rows["self-attention", 9]["megabytes"]

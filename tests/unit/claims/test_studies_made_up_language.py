@@ -7,27 +7,25 @@ import torch
 
 from regard.attention.core import attention_weights
 from regard.attention.multihead import MultiHeadAttention
-from regard.claims.language import (
+from regard.claims.translation import (
     ADJECTIVES,
     BEGIN,
+    CONVOLUTION,
     END,
     FIRST,
     NOUNS,
     PAD,
+    RNN,
     SOURCE_VOCAB,
     TARGET_VOCAB,
-    draw_pair,
-    sentences,
-)
-from regard.claims.translation import (
-    CONVOLUTION,
-    RNN,
     TRANSFORMER,
     Translation,
     aligned,
     build,
+    draw_pair,
     exact,
     flops_of_step,
+    sentences,
     unscale,
 )
 

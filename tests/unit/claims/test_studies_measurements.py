@@ -14,7 +14,7 @@ def test_gradients_follow_the_largest_singular_value_and_the_lstm_keeps_them():
 
 
 def test_heads_cost_no_parameters():
-    rows = cost_of_heads([1, 4, 8], width=64, length=16, repeats=1)
+    rows = cost_of_heads([1, 4, 8], width=64, length=16)
     assert {row["parameters"] for row in rows} == {4 * (64 * 64 + 64)}
     assert [row["head_width"] for row in rows] == [64, 16, 8]
 

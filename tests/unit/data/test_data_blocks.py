@@ -26,8 +26,8 @@ from regard.data.text.token_blocks import (
 )
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
 from regard.errors import ConfigError, DataError, UsageError
+from regard.families.language.denoising import corrupted, restored, sentinels
 from regard.families.language.prompts import mixture, prompts, read_prompts
-from regard.families.language.spans import corrupted, restored, sentinels
 
 SENTENCES = ["the cat sat on the mat\n", "a dog chased the unbelievable cat\n", "who is unbelievably late?\n"] * 20
 

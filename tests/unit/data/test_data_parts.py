@@ -129,7 +129,7 @@ def test_a_text_is_translated_in_order_whoever_does_it(translator_folder, tmp_pa
 
 
 def test_texts_are_embedded_in_order_whoever_does_it(make_encoder, tmp_path, monkeypatch, as_ranks):
-    monkeypatch.setattr("regard.families.language.embed_verb.PART", 4)
+    monkeypatch.setattr("regard.families.language.verbs.PART", 4)
     text = tmp_path / "text.txt"
     text.write_text("".join(f"we are {'eating ' * (n % 4)}bread\n" for n in range(30)))
     command = ["embed", "-m", str(make_encoder()), "-i", str(text), "-o"]

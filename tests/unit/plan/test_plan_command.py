@@ -8,8 +8,7 @@ from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.errors import ConfigError, UsageError
 from regard.families.catalog import MODELS
-from regard.plan.lectures import LECTURES
-from regard.plan.plan import count_parameters, make_plan
+from regard.plan.plan import LECTURES, count_parameters, make_plan
 
 
 def test_the_paper_base_model_has_65_million_parameters():

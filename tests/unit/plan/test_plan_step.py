@@ -8,11 +8,10 @@ import torch
 from regard.checkpoints import save_model
 from regard.cli.main import run
 from regard.families.catalog import MODELS
+from regard.plan.machine import OperationTimer, kind_of
 from regard.plan.measure import measure_step
-from regard.plan.measured_step import _StepWork, measured_peak
-from regard.plan.operation_times import OperationTimer, kind_of
+from regard.plan.measured_step import TASKS, _StepWork, measured_peak, synthetic_recipe
 from regard.plan.plan import make_plan
-from regard.plan.synthetic import TASKS, synthetic_recipe
 from regard.training.recipe.sections import TrainingSection
 
 CHANGES = {

@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.checkpoints import save_model
 from regard.data.tokenizers.training import VocabularyConfig, train_vocabulary
-from regard.families.language.word2vec import Word2Vec, Word2VecConfig
+from regard.families.language.word_vectors import Word2Vec, Word2VecConfig
 
 PROMPT = "the fox saw"
 

@@ -14,7 +14,7 @@ import regard
 from regard.families.translation.view import inspect_translation, inspect_translator
 from regard.look.page import quantise
 from regard.search.search import SearchSettings
-from regard.search.search_tree import ROOT, grow_tree, path_to
+from regard.search.search_tree import ROOT, Growth, path_to
 from regard.serve.routes import translate
 
 SENTENCE = "we are eating bread"
@@ -193,7 +193,11 @@ def test_an_office_document_comes_back_as_one(served):
 def test_the_tree_holds_every_way_the_search_went(translator):
     settings = SearchSettings(beam=4, n_best=4, max_length=12)
     search = translator.begin(SENTENCE, to="es", settings=settings)
-    nodes, found = grow_tree(search)
+    growth = Growth()
+    while not search.done:
+        search.advance()
+        growth.watch(search)
+    nodes, found = growth.nodes, search.results()[0]
     by_id = {node.id: node for node in nodes}
     assert [node.id for node in nodes] == list(range(1, len(nodes) + 1))
     for node in nodes:

@@ -17,7 +17,7 @@ from regard.families.images.pipeline import (
 )
 from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Grid, Kind, Panel
-from regard.look.predictions import LogitLens, Unembeds, lens_of
+from regard.look.predictions import Unembeds, lens_of
 from regard.look.report import AttentionReport
 
 CLASSES = 5  # of every layer in the logit lens

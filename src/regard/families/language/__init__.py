@@ -23,7 +23,7 @@ FAMILY = Family(
         ),
         "lstm": ModelEntry("lstm.Lstm", "lstm.LstmConfig", "LSTM", "language_model", ("language",)),
         "word2vec": ModelEntry(
-            "word2vec.Word2Vec", "word2vec.Word2VecConfig", "Word vectors", "word_vectors", ("words",)
+            "word_vectors.Word2Vec", "word_vectors.Word2VecConfig", "Word vectors", "word_vectors", ("words",)
         ),
         "elmo": ModelEntry("elmo.Elmo", "elmo.ElmoConfig", "ELMo", "text_encoder", ("language", "classification")),
         "t5": ModelEntry(
@@ -33,11 +33,11 @@ FAMILY = Family(
     tasks={
         "language": TaskEntry("recipe.LanguageRecipe", "modelling.LanguageTask"),
         "words": TaskEntry("recipe.WordsRecipe", "words.WordVectorTask"),
-        "masked": TaskEntry("recipe.MaskedRecipe", "masked.MaskedTask"),
+        "masked": TaskEntry("recipe.MaskedRecipe", "denoising.MaskedTask"),
         "classification": TaskEntry("recipe.ClassificationRecipe", "classification.TextClassificationTask"),
         "tags": TaskEntry("recipe.TagsRecipe", "token_heads.TaggingTask"),
         "answers": TaskEntry("recipe.AnswersRecipe", "token_heads.AnsweringTask"),
-        "spans": TaskEntry("recipe.SpansRecipe", "spans.SpanCorruptionTask"),
+        "spans": TaskEntry("recipe.SpansRecipe", "denoising.SpanCorruptionTask"),
         "prompts": TaskEntry("recipe.PromptsRecipe", "prompts.PromptsTask"),
     },
     pipelines={
@@ -48,7 +48,7 @@ FAMILY = Family(
             takes_precision=True,
             for_images="pixel_generator",
             view="view.inspect_writer",
-            evaluation="evaluate_verb.TextEvaluation",
+            evaluation="writer_verbs.TextEvaluation",
             reader="reader.LanguageModelReader",
         ),
         "text_to_text": PipelineEntry(
@@ -58,7 +58,7 @@ FAMILY = Family(
             takes_precision=True,
             answers=True,
             view="view.inspect_writer",
-            evaluation="evaluate_verb.TextEvaluation",
+            evaluation="writer_verbs.TextEvaluation",
             reader="reader.PromptReader",
         ),
         "text_encoder": PipelineEntry(
@@ -74,16 +74,16 @@ FAMILY = Family(
             },
             view="view.inspect_encoder",
             evaluate="classification.evaluate_texts",
-            reader="label_reader.encoder_reader",
+            reader="reader.encoder_reader",
         ),
         "word_vectors": PipelineEntry(
             "word_vectors.WordVectors", "embed", {ANY_HEAD: 'print(model.neighbours("bread"))'}
         ),
     },
     verbs={
-        "generate": "generate_verb.Generate",
+        "generate": "writer_verbs.Generate",
         "fill": "verbs.Fill",
-        "embed": "embed_verb.Embed",
+        "embed": "verbs.Embed",
         "neighbours": "verbs.Neighbours",
         "classify": "verbs.Classify",
         "tag": "verbs.Tag",

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checkpoints import write_folder
 from regard.data.batch import LabelledBatch
-from regard.data.loader import Loader, Rows
-from regard.data.sources import PARTS, Part
+from regard.data.sources import Part
+from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.unknown_words import share_of_all, unknown_tokens
 from regard.errors import DataError, UsageError
 from regard.families.catalog import MODELS
 from regard.families.contract import Evaluation, EvaluationOptions
-from regard.families.language.bert import BertConfig
-from regard.families.language.data import EncodedTexts, Row, read_examples, write_examples
-from regard.families.language.elmo import ElmoConfig
+from regard.families.language.data import ReadTextsTask, Row
 from regard.families.language.encoder import TextEncoder
 from regard.families.language.formats import Example
 from regard.families.language.recipe import ClassificationRecipe, LabelledTextsSection, TagsRecipe
@@ -32,9 +28,8 @@ from regard.training.losses import Loss, symmetric_divergence
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.load import load_recipe
 from regard.training.safeguards import Poll
-from regard.training.scores import label_scores, value_scores
-from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
-from regard.training.text_task import TextTask, no_validation
+from regard.training.scores import Numbers, label_scores, value_scores
+from regard.training.task import Forward, Values
 
 CHUNK = 1000  # texts encoded together
 
@@ -54,110 +49,26 @@ def label_error(answers: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(answers, targets, reduction="sum")
 
 
-class TextClassificationTask(TextTask[LabelledBatch]):
+class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
     """Texts, or pairs of texts, that have a label or a value."""
 
     recipe: ClassificationRecipe
-
-    @classmethod
-    def prepare(cls, recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
-        """Copy the examples, so that a resumed run learns from the same ones."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+    example = Example
 
     def __init__(self, recipe: ClassificationRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.tokenizer = initial_tokenizer(recipe.model.init)
-        self.model = self._model()
-        self.cut = 0
-        self.examples = {part: read_examples(folder, part, Example) for part in PARTS}
-        self.texts = {part: self._encoded(examples) for part, examples in self.examples.items()}
-        self._refuse_unusable()
-        counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
-        self.summary = (
-            f"{counts['train']} labelled texts from {recipe.data.train}; {counts['valid']} for validation, "
-            f"{counts['test']} for testing; {self.cut:,} cut to {self._longest()} tokens{self._unknown()}"
-        )
-        self.shown: list[Sample] = []
-        self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
+        self.cut, self.batch = 0, partial(labelled_batch, valued=not recipe.data.labels)
+        super().__init__(recipe, folder, device)
 
-    def _unknown(self) -> str:
-        tokens = [token for row in self.texts["train"].rows for token in row.ids]
-        unknown = self.tokenizer.only_unknown
-        return "" if unknown is None else unknown_tokens({"text": tokens.count(unknown) / max(1, len(tokens))})
+    @classmethod
+    def read(cls, recipe: ClassificationRecipe, path: str, part: Part) -> Iterator[Example]:
+        """The rows of a table."""
+        return recipe.data.table.read(path)
 
-    def build(self) -> nn.Module:
-        """The pretrained model with a new head."""
-        return self.model
-
-    def loss(self, model: Forward, batch: LabelledBatch) -> Loss:
-        """Cross-entropy of labels, or squared error of values, summed over the texts; R-Drop over two passes."""
-        weight, texts = self.recipe.training.r_drop, batch.mask.any(1).sum()
-        if not weight:
-            return Loss(label_error(self._answers(model, batch), batch.targets), texts)
-        first, second = self._answers(model, batch, passes=2).chunk(2)
-        both = label_error(first, batch.targets) + label_error(second, batch.targets)
-        return Loss(0.5 * (both + weight * self._difference(first, second)), texts)
-
-    def _difference(self, first: Tensor, second: Tensor) -> Tensor:
-        """The term of R-Drop: the divergence of probabilities, or the squared difference of values."""
-        if self.recipe.data.labels:
-            return symmetric_divergence(first, second, None)
-        return functional.mse_loss(first, second, reduction="sum")
-
-    @staticmethod
-    def _answers(model: Forward, batch: LabelledBatch, passes: int = 1) -> Tensor:
-        read = (each.repeat(passes, 1) for each in (batch.inputs, batch.mask, batch.segments))
-        logits: Tensor = model(*read).logits
-        return logits.float()
-
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The loss; for labels also accuracy, F1 and Matthews, for values Pearson and Spearman."""
-        return self._measured(model, "valid", poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test texts; empty if the recipe has none."""
-        return self._measured(model, "test", poll) if self.examples["test"] else {}
-
-    def samples(self) -> Sequence[Sample]:
-        """Some of the texts that were measured, with the predictions."""
-        return self.shown
-
-    @torch.inference_mode()
-    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
-        texts, error = self.texts[part], 0.0
-        answers = torch.empty(len(texts.rows), max(1, len(self.recipe.data.labels)))
-        for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
-            poll()
-            batch = texts(rows).to(self.device)
-            found = self._answers(model, batch)
-            error += label_error(found, batch.targets).item()
-            answers[rows] = found.cpu()
-        self._show(part, answers)
-        return {"loss": error / len(answers), **self._scores(part, answers)}
-
-    def _scores(self, part: Part, answers: Tensor) -> Values:
-        true, labels = [example.target for example in self.examples[part]], self.recipe.data.labels
-        if not labels:
-            return value_scores(answers[:, 0].numpy(), true)
-        return label_scores(answers.argmax(-1).numpy(), true, len(labels))
-
-    def _show(self, part: Part, answers: Tensor) -> None:
-        examples = self.examples[part]
-        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))
-        self.shown = [
-            Sample(
-                source=" ||| ".join(filter(None, examples[i][:2])),
-                target=self._named(examples[i].target),
-                output=self._named(float(answers[i].argmax() if self.recipe.data.labels else answers[i, 0])),
-            )
-            for i in chosen
-        ][:SAMPLES]
-
-    def _named(self, target: float) -> str:
-        return self.recipe.data.labels[int(target)] if self.recipe.data.labels else f"{target:.3g}"
+    def _tokenizer(self, folder: Path) -> TextTokenizer:
+        return initial_tokenizer(self.recipe.model.init)
 
     def _model(self) -> nn.Module:
+        """The pretrained model with a new head."""
         labels = self.recipe.data.labels
         pooler = {"pooler": True} if "pooler" in MODELS[self.recipe.model.name].config.model_fields else {}
         return build_model(
@@ -165,29 +76,16 @@ class TextClassificationTask(TextTask[LabelledBatch]):
             label_names=labels, label_kind="one" if labels else "value", **pooler,
         )  # fmt: skip
 
-    @property
-    def _config(self) -> BertConfig | ElmoConfig:
-        assert isinstance(self.model.config, BertConfig | ElmoConfig)
-        return self.model.config
-
-    def _longest(self) -> int:
-        return min(self.recipe.data.longest, self._config.longest)
-
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
-
-    def _encoded(self, examples: list[Example]) -> EncodedTexts[LabelledBatch]:
-        longest, paired = self._longest(), self.recipe.data.pair is not None
+    def _rows(self, examples: Sequence[Example]) -> list[Row]:
         rows: list[Row] = []
-        stream = iter(examples)
-        while some := list(islice(stream, CHUNK)):
-            texts, pairs = [each.text for each in some], [each.pair for each in some]
-            whole = self.tokenizer.encode(texts, pairs if paired else None)
-            self.cut += sum(len(row.ids) > longest for row in whole)
-            cut = self.tokenizer.encode(texts, pairs if paired else None, longest=longest)
-            rows += [Row(*row, [each.target]) for row, each in zip(cut, some, strict=True)]
-        batch = partial(labelled_batch, valued=not self.recipe.data.labels)
-        return EncodedTexts(rows, self.tokenizer.pad, self._config.segments, batch)
+        for begin in range(0, len(examples), CHUNK):
+            some = examples[begin : begin + CHUNK]
+            texts = [each.text for each in some]
+            pairs = None if self.recipe.data.pair is None else [each.pair for each in some]
+            self.cut += sum(len(row.ids) > self.longest for row in self.tokenizer.encode(texts, pairs))
+            encoded = self.tokenizer.encode(texts, pairs, longest=self.longest)
+            rows += [Row(*row, [each.target]) for row, each in zip(encoded, some, strict=True)]
+        return rows
 
     def _refuse_unusable(self) -> None:
         data, targets = self.recipe.data, {example.target for example in self.examples["train"]}
@@ -198,14 +96,62 @@ class TextClassificationTask(TextTask[LabelledBatch]):
                 f"{data.train}: the label {unseen[0]!r} never occurs, so it cannot be learnt; leave it out of "
                 "data.labels, or add examples of it"
             )
-        if self.recipe.training.validate_every and not self.examples["valid"]:
-            raise no_validation()
+
+    def _summary(self, train: str, others: str) -> str:
+        tokens = [token for row in self.texts["train"].rows for token in row.ids]
+        unknown = self.tokenizer.only_unknown
+        told = "" if unknown is None else unknown_tokens({"text": tokens.count(unknown) / max(1, len(tokens))})
+        cut = f"{self.cut:,} cut to {self.longest} tokens"
+        return f"{train} labelled texts from {self.recipe.data.train}; {others}; {cut}{told}"
+
+    def loss(self, model: Forward, batch: LabelledBatch) -> Loss:
+        """Cross-entropy of labels, or squared error of values, summed over the texts; R-Drop over two passes."""
+        weight, texts = self.recipe.training.r_drop, batch.mask.any(1).sum()
+        if not weight:
+            return Loss(label_error(self._answers(model, batch), batch.targets), texts)
+        first, second = self._answers(model, batch, passes=2).chunk(2)
+        both = label_error(first, batch.targets) + label_error(second, batch.targets)
+        if self.recipe.data.labels:
+            difference = symmetric_divergence(first, second, None)
+        else:
+            difference = functional.mse_loss(first, second, reduction="sum")
+        return Loss(0.5 * (both + weight * difference), texts)
+
+    @staticmethod
+    def _answers(model: Forward, batch: LabelledBatch, passes: int = 1) -> Tensor:
+        read = (each.repeat(passes, 1) for each in (batch.inputs, batch.mask, batch.segments))
+        logits: Tensor = model(*read).logits
+        return logits.float()
+
+    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+        """The loss; for labels also accuracy, F1 and Matthews, for values Pearson and Spearman."""
+        texts, labels, error = self.texts[part], self.recipe.data.labels, 0.0
+        answers = torch.empty(len(texts.rows), max(1, len(labels)))
+        for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
+            poll()
+            batch = texts(rows).to(self.device)
+            found = self._answers(model, batch)
+            error += label_error(found, batch.targets).item()
+            answers[rows] = found.cpu()
+        said = (answers.argmax(-1) if labels else answers[:, 0]).numpy()
+        scores = _scores(said, [example.target for example in self.examples[part]], labels)
+        return {"loss": error / len(answers), **scores}, [self._named(target) for target in said.tolist()]
+
+    @classmethod
+    def sides(cls, example: Example) -> Sequence[str]:
+        """The text, and the second one of a pair."""
+        return [text for text in example[:2] if text]
+
+    def line(self, example: Example) -> str:
+        """The label, or the value."""
+        return self._named(example.target)
+
+    def _named(self, target: float) -> str:
+        return self.recipe.data.labels[int(target)] if self.recipe.data.labels else f"{target:.3g}"
 
 
-def _write(recipe: ClassificationRecipe, folder: Path, poll: Poll) -> None:
-    for part in PARTS:
-        path: str = getattr(recipe.data, part)
-        write_examples(folder, part, recipe.data.table.read(path) if path else (), poll)
+def _scores(found: Numbers, true: Sequence[float], labels: Sequence[str]) -> Values:
+    return label_scores(found, true, len(labels)) if labels else value_scores(found, true)
 
 
 def evaluate_texts(encoder: TextEncoder, data: str, options: EvaluationOptions) -> Evaluation:
@@ -251,6 +197,5 @@ def _recipe(folder: Path) -> Recipe | None:
 def _labels_scored(encoder: TextEncoder, section: LabelledTextsSection, rows: Sequence[Example]) -> Values:
     texts, pairs, true = zip(*rows, strict=True)
     answers = encoder.classify(texts, None if section.pair is None else pairs, truncate=True, longest=section.longest)
-    if not section.labels:
-        return value_scores([float(answer.value or 0.0) for answer in answers], true)
-    return label_scores([section.labels.index(answer.label) for answer in answers], true, len(section.labels))
+    said = [section.labels.index(each.label) if section.labels else float(each.value or 0.0) for each in answers]
+    return _scores(said, true, section.labels)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from regard.checkpoints import write_folder
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.formats.lines import Line, read_texts, split_text
-from regard.data.loader import Place, Rows
+from regard.data.loader import Loader, Place, Rows
 from regard.data.sources import PARTS, Part
 from regard.data.synthetic.phrasebook import phrases
 from regard.data.text.pair_loader import plan_batches
@@ -24,17 +27,30 @@ from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import Style, train_vocabulary
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import DataError
-from regard.families.language.recipe import LanguageRecipe, MaskedRecipe, SpansRecipe, WordsRecipe
+from regard.families.language.bert import BertConfig
+from regard.families.language.elmo import ElmoConfig
+from regard.families.language.recipe import (
+    ClassificationRecipe,
+    LanguageRecipe,
+    MaskedRecipe,
+    SpansRecipe,
+    TokenHeadRecipe,
+    WordsRecipe,
+)
 from regard.training.initial_model import initial_tokenizer
 from regard.training.recipe.data_sections import PlainTextSection
 from regard.training.recipe.files import PHRASEBOOK
 from regard.training.safeguards import Poll
 from regard.training.stages import Stages
+from regard.training.task import SAMPLES, Sample, Values, loader_options
+from regard.training.text_task import TextTask, no_validation
 
 CHUNK = 1000  # lines encoded together
 HELD_OUT = 500  # sentences of the phrasebook, for validation and as many for testing
 CorpusRecipe = LanguageRecipe | MaskedRecipe | SpansRecipe | WordsRecipe
 Encode = Callable[[TextTokenizer, Iterable[Line]], Iterator[EncodedLine]]
+B = TypeVar("B", bound=TensorBatch)
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -90,20 +106,19 @@ def prepare(recipe: CorpusRecipe, style: Style, encode: Encode, folder: Path, po
 
 
 def lines(data: PlainTextSection, part: Part) -> Iterator[Line]:
-    """The lines of a part; without data.valid the end of the training text is for validation."""
+    """The lines of a part; without data.valid the end of the training text is for validation.
+
+    Of the phrasebook these are its English sentences, none of which is in two parts.
+    """
     if data.train == PHRASEBOOK:
-        return _phrasebook(part, data.sentences if part == "train" else HELD_OUT)
+        count = data.sentences if part == "train" else HELD_OUT
+        return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
     if data.documents == "instructions":
         return _instructions(data, part)
     if data.valid or part == "test":
         return read_texts(data.paths(part), data.documents)
     divided = split_text(data.paths("train"), data.documents, data.split)
     return (line for where, line in divided if where == part)
-
-
-def _phrasebook(part: Part, count: int) -> Iterator[Line]:
-    """English sentences of the built-in corpus; no sentence is in two parts."""
-    return (Line(f"{pair.source}\n", True) for pair in phrases("es", part=part, count=count, seed=1))
 
 
 def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
@@ -113,15 +128,12 @@ def _instructions(data: PlainTextSection, part: Part) -> Iterator[Line]:
     """
     from regard.families.navigation.data import held_out, instructions
 
-    if data.valid or part == "test":
-        return _told(entry for path in data.paths(part) for entry in instructions(path))
-    entries = [entry for path in data.paths("train") for entry in instructions(path)]
-    scans = {scan for scan, _ in entries}
-    aside = held_out(scans, round(data.split * len(scans)))
-    return _told((scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid"))
-
-
-def _told(entries: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[Line]:
+    own_file = data.valid or part == "test"
+    entries = [entry for path in data.paths(part if own_file else "train") for entry in instructions(path)]
+    if not own_file:
+        scans = {scan for scan, _ in entries}
+        aside = held_out(scans, round(data.split * len(scans)))
+        entries = [(scan, texts) for scan, texts in entries if (scan in aside) == (part == "valid")]
     return (Line(f"{text}\n", True) for _, texts in entries for text in texts)
 
 
@@ -139,10 +151,45 @@ def _polled(texts: Iterable[Line], poll: Poll) -> Iterator[Line]:
         yield line
 
 
+class CorpusTask(TextTask[B]):
+    """A corpus of plain texts, of which a subclass makes batches."""
+
+    style: ClassVar[Style] = "separated"  # of the tokenizer
+    recipe: CorpusRecipe
+
+    @classmethod
+    @abstractmethod
+    def encoder(cls, recipe: CorpusRecipe) -> Encode:
+        """What turns lines into tokens."""
+
+    @classmethod
+    def prepare(cls, recipe: CorpusRecipe, folder: Path, poll: Poll) -> None:
+        """Learn the vocabulary and encode the texts."""
+        prepare(recipe, cls.style, cls.encoder(recipe), folder, poll, getattr(recipe.data, "sentinels", 0))
+
+    def __init__(self, recipe: CorpusRecipe, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.corpus = TextCorpus.open(folder)
+        self.tokenizer, self.summary = self.corpus.tokenizer, f"{self.corpus.summary}; from {recipe.data.train}"
+        if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
+            raise no_validation()
+
+    @abstractmethod
+    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
+        """The metrics of a model on the texts of a store."""
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The metrics on the whole validation text."""
+        return self.measured(model, self.corpus.valid, poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same over the test text; empty if the recipe has none."""
+        return self.measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
+
+
 # Texts with something to say of each
 
-B = TypeVar("B", bound=TensorBatch)
-E = TypeVar("E")
+MakeBatch = Callable[[Tensor, Tensor, Tensor, list[Sequence[float]]], B]  # of inputs, mask, segments and labels
 
 
 class Row(NamedTuple):
@@ -160,7 +207,7 @@ class EncodedTexts(Generic[B]):
     rows: list[Row]
     pad: int
     segment_types: int  # that the model has; some models read pairs with one
-    batch: Callable[[Tensor, Tensor, Tensor, list[Sequence[float]]], B]  # of inputs, mask, segments and labels
+    batch: MakeBatch[B]
 
     def __call__(self, rows: Rows, place: Place = (0, 0)) -> B:
         some = [self.rows[row] for row in rows.tolist()]
@@ -174,15 +221,117 @@ class EncodedTexts(Generic[B]):
         return plan_batches(lengths, lengths, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
 
 
-def write_examples(folder: Path, part: Part, examples: Iterable[tuple[Any, ...]], poll: Poll) -> None:
-    """Copy the examples of a part, so that a resumed run learns from the same ones."""
-    with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        for example in examples:
-            poll()
-            print(json.dumps(example), file=file)
+class ReadTextsTask(TextTask[B], Generic[E, B]):
+    """Texts with something to say of each; a subclass says what, and how it is measured."""
 
+    recipe: ClassificationRecipe | TokenHeadRecipe
+    example: Callable[..., E]
+    batch: MakeBatch[B]
 
-def read_examples(folder: Path, part: Part, kind: Callable[..., E]) -> list[E]:
-    """The examples that were copied."""
-    with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
-        return [kind(*json.loads(line)) for line in file]
+    @classmethod
+    @abstractmethod
+    def read(cls, recipe: Any, path: str, part: Part) -> Iterator[E]:
+        """The examples of a file, or built-in ones."""
+
+    @classmethod
+    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Copy the examples, so that a resumed run learns from the same ones."""
+        if not folder.exists():
+            write_folder(folder, lambda temporary: cls._write(recipe, temporary, poll))
+
+    @classmethod
+    def _write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        for part in PARTS:
+            path: str = getattr(recipe.data, part)
+            with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+                for example in cls.read(recipe, path, part) if path else ():
+                    poll()
+                    print(json.dumps(example), file=file)
+
+    @classmethod
+    def copied(cls, folder: Path, part: Part) -> list[E]:
+        """The examples that were copied."""
+        with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
+            return [cls.example(*json.loads(line)) for line in file]
+
+    def __init__(self, recipe: Any, folder: Path, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.tokenizer = self._tokenizer(folder)
+        self.examples: dict[Part, list[E]] = {part: self.copied(folder, part) for part in PARTS}
+        self.model = self._model()
+        assert isinstance(self.model.config, BertConfig | ElmoConfig)
+        self.config, self.longest = self.model.config, min(recipe.data.longest, self.model.config.longest)
+        self.texts: dict[Part, EncodedTexts[B]] = {
+            part: EncodedTexts(self._rows(examples), self.tokenizer.pad, self.config.segments, self.batch)
+            for part, examples in self.examples.items()
+        }
+        self._refuse_unusable()
+        if recipe.training.validate_every and not self.examples["valid"]:
+            raise no_validation()
+        train, valid, test = (f"{len(examples):,}" for examples in self.examples.values())
+        self.summary = self._summary(train, f"{valid} for validation, {test} for testing")
+        self.shown: list[Sample] = []
+        self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
+
+    @abstractmethod
+    def _tokenizer(self, folder: Path) -> TextTokenizer:
+        """That of the model, or the one that `prepare` made."""
+
+    @abstractmethod
+    def _model(self) -> nn.Module:
+        """The model with the head of the task."""
+
+    @abstractmethod
+    def _rows(self, examples: Sequence[E]) -> list[Row]:
+        """Examples as tokens and labels."""
+
+    @abstractmethod
+    def _refuse_unusable(self) -> None:
+        """Refuse texts that nothing can be learnt from."""
+
+    @abstractmethod
+    def _summary(self, train: str, others: str) -> str:
+        """A description of the data, with the number of training texts and of the others."""
+
+    @abstractmethod
+    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+        """The scores of a model on a part, and what it says of each text as a line."""
+
+    @classmethod
+    @abstractmethod
+    def sides(cls, example: E) -> Sequence[str]:
+        """The texts of an example, as the model reads them."""
+
+    @abstractmethod
+    def line(self, example: E) -> str:
+        """What is to be said of a text, as a line."""
+
+    def build(self) -> nn.Module:
+        """The model with the head of the task."""
+        return self.model
+
+    def validate(self, model: nn.Module, poll: Poll) -> Values:
+        """The loss and the scores of the task."""
+        return self._shown(model, "valid", poll)
+
+    def test(self, model: nn.Module, poll: Poll) -> Values:
+        """The same on the test texts; empty if the recipe has none."""
+        return self._shown(model, "test", poll) if self.examples["test"] else {}
+
+    def samples(self) -> Sequence[Sample]:
+        """Some of the texts that were measured, with what the model said."""
+        return self.shown
+
+    @torch.inference_mode()
+    def _shown(self, model: nn.Module, part: Part, poll: Poll) -> Values:
+        examples = self.examples[part]
+        values, found = self.measured(model, part, poll)
+        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))[:SAMPLES]
+        self.shown = [
+            Sample(source=" ||| ".join(self.sides(examples[i])), target=self.line(examples[i]), output=found[i])
+            for i in chosen
+        ]
+        return values
+
+    def _plan(self, epoch: int) -> list[Rows]:
+        return self.texts["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)

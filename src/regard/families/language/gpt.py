@@ -207,7 +207,9 @@ class Gpt(nn.Module):
         self.embedding = nn.Embedding(c.vocab, c.width)
         self.positions = LearnedPositions(c.width, c.max_length) if c.positions == "learned" else None
         self.dropout = Dropout(c.embedding_dropout)
-        rotary = self._rotary() if c.positions == "rotary" else None
+        rotary = None
+        if c.positions == "rotary":
+            rotary = Rotary(c.head_width or c.width // c.heads, c.rotary_base, c.rotary_scaling, c.max_length)
         kind = nn.LayerNorm if c.norm == "layer" else nn.RMSNorm
         norm: Norm = partial(kind, eps=c.norm_eps)
         self.decoder = nn.ModuleList(self._layer(rotary, norm) for _ in range(c.depth))
@@ -302,10 +304,6 @@ class Gpt(nn.Module):
     def grows(self) -> bool:
         """Whether a token's rotary angles depend on how long the text is (dynamic scaling)."""
         return self.config.rotary_scaling is not None and self.config.rotary_scaling.kind == "dynamic"
-
-    def _rotary(self) -> Rotary:
-        c = self.config
-        return Rotary(c.head_width or c.width // c.heads, c.rotary_base, c.rotary_scaling, c.max_length)
 
     def _scale(self) -> float | None:
         """The factor of attention scores; None: 1/√head_width."""

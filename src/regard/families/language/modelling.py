@@ -33,12 +33,11 @@ from regard.data.text.token_blocks import (
 )
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import ConfigError
-from regard.families.language.data import CorpusRecipe, Encode, encoded
+from regard.families.language.data import CorpusRecipe, CorpusTask, Encode, encoded
 from regard.families.language.elmo import Elmo
 from regard.families.language.gpt import GptConfig
 from regard.families.language.lstm import State
 from regard.families.language.recipe import LanguageRecipe, StreamModel
-from regard.families.language.task import CorpusTask
 from regard.training.initial_model import build_model
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Poll

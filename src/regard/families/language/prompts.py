@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,20 +38,16 @@ from regard.training.text_task import TextToTextTask, no_validation
 BUILT_IN = "builtin:"
 
 
-def _translate(pair: Pair) -> Pair:
-    return Pair(f"Translate EN-ES: {pair.source}", pair.target)
-
-
-def _reverse(pair: Pair) -> Pair:
-    return Pair(f"Reverse: {pair.source}", " ".join(reversed(pair.source.split())))
-
-
 def _question(pair: Pair) -> Pair:
     """Whether a sentence is a question. Without its question mark, only the order of its words tells."""
     return Pair(f"Is this a question: {pair.source.removesuffix('?')}", "yes" if pair.source.endswith("?") else "no")
 
 
-PROMPTS: dict[str, Callable[[Pair], Pair]] = {"translate": _translate, "reverse": _reverse, "question": _question}
+PROMPTS: dict[str, Callable[[Pair], Pair]] = {
+    "translate": lambda pair: Pair(f"Translate EN-ES: {pair.source}", pair.target),
+    "reverse": lambda pair: Pair(f"Reverse: {pair.source}", " ".join(reversed(pair.source.split()))),
+    "question": _question,
+}
 
 
 def prompts(kind: str, *, part: Part, count: int, seed: int, max_words: int = 8) -> Iterator[Pair]:
@@ -68,11 +64,6 @@ def read_prompts(path: str, prefix: str) -> Iterator[Pair]:
         if len(cells) != 2 or not all(cell.strip() for cell in cells):
             raise DataError(f"{path}, line {number}: expected a text and its answer, separated by a tab")
         yield Pair(f"{prefix} {cells[0]}" if prefix else cells[0], cells[1])
-
-
-def of_task(pairs: Iterator[Pair], task: str) -> Iterator[Pair]:
-    """The pairs with the name of their task."""
-    return (dataclasses.replace(pair, to=task) for pair in pairs)
 
 
 def mixture(tasks: NDArray[np.integer], temperature: float, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -207,21 +198,22 @@ def _write(recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
             for pair in _pairs(recipe, part):
                 poll()
                 add(pair)
-    tokenizer = _tokenizer(recipe, files["train"])
+    if recipe.model.init:
+        tokenizer = initial_tokenizer(recipe.model.init)
+    else:
+        texts = (text for pair in files["train"] for text in (pair.source, pair.target))
+        tokenizer = train_vocabulary(texts, recipe.tokenizer, "terminated")
     tokenizer.save(folder / "tokenizer")
-    store = PairStore.write(folder / "train", _encoded(files["train"], tokenizer), vocabulary=tokenizer.size)
+    both = PromptTokenizer(tokenizer)
+    encoded = (
+        EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0]) for pair in files["train"]
+    )
+    store = PairStore.write(folder / "train", encoded, vocabulary=tokenizer.size)
     if not len(store):
         raise DataError("data.train has no prompt; give some")
     names = list(recipe.data.train)
     np.save(folder / TASKS, np.array([names.index(pair.to) for pair in files["train"]]))
     files["train"].path.unlink()
-
-
-def _tokenizer(recipe: PromptsRecipe, pairs: Iterable[Pair]) -> TextTokenizer:
-    if recipe.model.init:
-        return initial_tokenizer(recipe.model.init)
-    texts = (text for pair in pairs for text in (pair.source, pair.target))
-    return train_vocabulary(texts, recipe.tokenizer, "terminated")
 
 
 def _pairs(recipe: PromptsRecipe, part: Part) -> Iterator[Pair]:
@@ -235,10 +227,4 @@ def _pairs(recipe: PromptsRecipe, part: Part) -> Iterator[Pair]:
             )  # fmt: skip
         else:
             found = read_prompts(place, data.prefixes.get(task, ""))
-        yield from of_task(found, task)
-
-
-def _encoded(pairs: Iterable[Pair], tokenizer: TextTokenizer) -> Iterator[EncodedPair]:
-    both = PromptTokenizer(tokenizer)
-    for pair in pairs:
-        yield EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0])
+        yield from (dataclasses.replace(pair, to=task) for pair in found)

@@ -7,33 +7,29 @@ import re
 import string
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checkpoints import write_folder
 from regard.data.batch import SpanBatch, TextBatch, pad_rows
-from regard.data.loader import Loader, Rows
-from regard.data.sources import PARTS, Part
+from regard.data.sources import Part
 from regard.data.tokenizers.text import TextTokenizer
 from regard.data.tokenizers.training import train_vocabulary
 from regard.errors import ConfigError, DataError
-from regard.families.language.bert import Bert, BertConfig
-from regard.families.language.data import EncodedTexts, Row, read_examples, write_examples
+from regard.families.language.bert import Bert
+from regard.families.language.data import ReadTextsTask, Row
 from regard.families.language.encoder import TextEncoder
-from regard.families.language.facts import FACTS, facts
-from regard.families.language.formats import Question, TaggedText, entities, read_questions, read_tagged
+from regard.families.language.formats import FACTS, Question, TaggedText, entities, facts, read_questions, read_tagged
 from regard.families.language.recipe import AnswersRecipe, TagsRecipe, TokenHeadRecipe
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, cross_entropy
 from regard.training.safeguards import Poll
-from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
-from regard.training.text_task import TextTask, no_validation
+from regard.training.task import Forward, Values
 
 
 def tag_scores(found: Sequence[list[str]], true: Sequence[list[str]]) -> dict[str, float]:
@@ -113,31 +109,15 @@ def span_scores(logits: Tensor, mask: Tensor) -> Tensor:
     return logits.masked_fill(~mask[..., None], -torch.inf)
 
 
-class TokenHeadTask(TextTask[B], Generic[E, B]):
+class TokenHeadTask(ReadTextsTask[E, B]):
     """Texts with something to find in each; a subclass says what, and how it is measured."""
 
     recipe: TokenHeadRecipe
     head: str
-    example: type[E]
-
-    @classmethod
-    @abstractmethod
-    def read(cls, recipe: Any, path: str, part: Part) -> Iterator[E]:
-        """The examples of a file, or built-in ones."""
-
-    @classmethod
-    @abstractmethod
-    def texts(cls, example: E) -> tuple[str, ...]:
-        """The texts of an example, as the model reads them."""
 
     @abstractmethod
     def row(self, example: E) -> Row:
         """An example as tokens and labels."""
-
-    @staticmethod
-    @abstractmethod
-    def batch(inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]]) -> B:
-        """A batch of padded rows."""
 
     @staticmethod
     @abstractmethod
@@ -154,110 +134,56 @@ class TokenHeadTask(TextTask[B], Generic[E, B]):
         """The names of the head's outputs; none if they are always the same."""
 
     @classmethod
-    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
-        """Copy the examples, and learn the vocabulary unless it comes with the model."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: cls._write(recipe, temporary, poll))
-
-    @classmethod
     def _write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
-        for part in PARTS:
-            path: str = getattr(recipe.data, part)
-            write_examples(folder, part, cls.read(recipe, path, part) if path else (), poll)
+        """Also learn the vocabulary, unless it comes with the model."""
+        super()._write(recipe, folder, poll)
         if recipe.model.init:
             tokenizer = initial_tokenizer(recipe.model.init)
         else:
-            texts = (text for example in read_examples(folder, "train", cls.example) for text in cls.texts(example))
+            texts = (text for example in cls.copied(folder, "train") for text in cls.sides(example))
             tokenizer = train_vocabulary(texts, recipe.tokenizer, "enclosed")
         tokenizer.save(folder / TOKENIZER)
 
-    def __init__(self, recipe: TokenHeadRecipe, folder: Path, device: torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.tokenizer = TextTokenizer.load(folder / TOKENIZER)
-        self.examples: dict[Part, list[E]] = {part: read_examples(folder, part, self.example) for part in PARTS}
-        self.model = self._model()
-        self.encoded: dict[Part, EncodedTexts[B]] = {
-            part: self._encoded(examples) for part, examples in self.examples.items()
-        }
-        counts = {part: f"{len(examples):,}" for part, examples in self.examples.items()}
-        left = len(self.examples["train"]) - len(self.encoded["train"].rows)
-        self.summary = (
-            f"{counts['train']} texts from {recipe.data.train}; {counts['valid']} for validation, {counts['test']} for "
-            f"testing; {left:,} of more than {self._longest()} tokens left out"
-        )
-        if not self.encoded["train"].rows:
-            raise DataError(f"{recipe.data.train} has no text of at most {self._longest()} tokens to learn from")
-        if recipe.training.validate_every and not self.examples["valid"]:
-            raise no_validation()
-        self.shown: list[Sample] = []
-        self.loader = Loader(self._plan, self.encoded["train"], **loader_options(recipe.training, device))
+    def _tokenizer(self, folder: Path) -> TextTokenizer:
+        return TextTokenizer.load(folder / TOKENIZER)
 
-    def build(self) -> nn.Module:
-        """The model with the head of the task."""
-        return self.model
+    def _model(self) -> nn.Module:
+        names = self.labels()
+        return build_model(self.recipe.model, self.tokenizer, head=self.head, labels=len(names) or 2, label_names=names)
+
+    def _rows(self, examples: Sequence[E]) -> list[Row]:
+        return [row for row in map(self.row, examples) if len(row.ids) <= self.longest]
+
+    def _refuse_unusable(self) -> None:
+        if not self.texts["train"].rows:
+            raise DataError(f"{self.recipe.data.train} has no text of at most {self.longest} tokens to learn from")
+
+    def _summary(self, train: str, others: str) -> str:
+        left = len(self.examples["train"]) - len(self.texts["train"].rows)
+        longer = f"{left:,} of more than {self.longest} tokens left out"
+        return f"{train} texts from {self.recipe.data.train}; {others}; {longer}"
 
     def loss(self, model: Forward, batch: B) -> Loss:
         """The cross-entropy of what is to be found."""
         return Loss(self.error(self._logits(model, batch), batch), torch.tensor(batch.tokens, device=self.device))
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
+    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         """The loss and the scores of the task."""
-        return self._measured(model, "valid", poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test texts; empty if the recipe has none."""
-        return self._measured(model, "test", poll) if self.examples["test"] else {}
-
-    def samples(self) -> Sequence[Sample]:
-        """Some of the texts that were measured, with what was found."""
-        return self.shown
-
-    @torch.inference_mode()
-    def _measured(self, model: nn.Module, part: Part, poll: Poll) -> Values:
-        total, tokens, examples = 0.0, 0, self.examples[part]
-        for rows in self.encoded[part].plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
+        total, tokens, texts = 0.0, 0, self.texts[part]
+        for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
             poll()
-            batch = self.encoded[part](rows).to(self.device)
+            batch = texts(rows).to(self.device)
             total, tokens = total + self.error(self._logits(model, batch), batch).item(), tokens + batch.tokens
         assert isinstance(model, Bert)
         encoder = TextEncoder(model, self.tokenizer)
         encoder.warns = False
-        scores, found = self.scored(encoder, examples)
-        chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))
-        self.shown = [
-            Sample(source=" ||| ".join(self.texts(examples[i])), target=self.line(examples[i]), output=found[i])
-            for i in chosen
-        ][:SAMPLES]
-        return {"loss": total / max(1, tokens), **scores}
-
-    @abstractmethod
-    def line(self, example: E) -> str:
-        """What is to be found in a text, as a line."""
+        scores, found = self.scored(encoder, self.examples[part])
+        return {"loss": total / max(1, tokens), **scores}, found
 
     @staticmethod
     def _logits(model: Forward, batch: TextBatch | SpanBatch) -> Tensor:
         logits: Tensor = model(batch.inputs, batch.mask, batch.segments).logits
         return logits.float()
-
-    def _model(self) -> nn.Module:
-        names = self.labels()
-        named = {"labels": len(names), "label_names": names} if names else {"labels": 2, "label_names": ()}
-        return build_model(self.recipe.model, self.tokenizer, head=self.head, **named)
-
-    @property
-    def _config(self) -> BertConfig:
-        assert isinstance(self.model.config, BertConfig)
-        return self.model.config
-
-    def _longest(self) -> int:
-        return min(self.recipe.data.longest, self._config.longest)
-
-    def _encoded(self, examples: Iterable[E]) -> EncodedTexts[B]:
-        rows = [row for row in map(self.row, examples) if len(row.ids) <= self._longest()]
-        return EncodedTexts(rows, self.tokenizer.pad, self._config.segments, self.batch)
-
-    def _plan(self, epoch: int) -> list[Rows]:
-        return self.encoded["train"].plan(self.recipe.training.batch_tokens, self.recipe.seed, epoch)
 
 
 class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
@@ -272,7 +198,7 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
         return tagged_texts(path, part, _count(recipe, part), recipe.seed, recipe.data.column)
 
     @classmethod
-    def texts(cls, example: TaggedText) -> tuple[str, ...]:
+    def sides(cls, example: TaggedText) -> Sequence[str]:
         """The words with a space between two."""
         return (example.text,)
 
@@ -288,7 +214,7 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
 
     def row(self, example: TaggedText) -> Row:
         """The tokens of the words, and the tag of each word at its first token."""
-        return tag_row(self.tokenizer, example, self._config.label_names)
+        return tag_row(self.tokenizer, example, self.config.label_names)
 
     @staticmethod
     def batch(inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]]) -> TextBatch:
@@ -325,7 +251,7 @@ class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
         return asked_questions(path, part, _count(recipe, part), recipe.seed)
 
     @classmethod
-    def texts(cls, example: Question) -> tuple[str, ...]:
+    def sides(cls, example: Question) -> Sequence[str]:
         """The question and the text to read."""
         return example.question, example.context
 

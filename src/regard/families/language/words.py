@@ -22,10 +22,9 @@ from regard.data.loader import Loader, Place, Rows
 from regard.data.text.token_blocks import EncodedLine, TokenStore, split_rows
 from regard.data.tokenizers.text import TextTokenizer
 from regard.errors import DataError
-from regard.families.language.data import CorpusRecipe, Encode, encoded
+from regard.families.language.data import CorpusRecipe, CorpusTask, Encode, encoded
 from regard.families.language.recipe import WordsRecipe
-from regard.families.language.task import CorpusTask
-from regard.families.language.word2vec import Word2Vec, Word2VecConfig
+from regard.families.language.word_vectors import Word2Vec, Word2VecConfig
 from regard.training.initial_model import build_model
 from regard.training.losses import Loss, negative_sampling
 from regard.training.safeguards import Poll

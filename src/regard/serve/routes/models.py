@@ -10,8 +10,7 @@ from fastapi import APIRouter
 
 from regard.documents.translate import SUFFIXES
 from regard.look.forced_pass import kind_of
-from regard.plan.plan import Plan, make_plan
-from regard.plan.units import byte_size, scaled
+from regard.plan.plan import Plan, byte_size, make_plan, scaled
 from regard.serve.http.responses import keyed_router
 from regard.serve.models.registry import ModelInfo
 from regard.serve.models.translation_service import TranslationService
