@@ -1,8 +1,7 @@
 """How many sentences that newcomers type come out right: `python bench/newcomers.py MODEL [FILE ...] [--show]`.
 
 Each line of a list holds an English sentence and, after tabs, its acceptable Spanish and Portuguese translations as a
-pattern: `[a/b]` is a choice, `(a)` or `(a/b)` may be left out. `first.tsv` was written before the phrasebook learnt to
-greet, `second.tsv` after it, the others later, by people who had not read the grammar. None is used in training.
+pattern: `[a/b]` is a choice, `(a)` or `(a/b)` may be left out. No list is used in training.
 """
 
 from __future__ import annotations

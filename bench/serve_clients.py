@@ -26,8 +26,8 @@ from statistics import median
 
 import torch
 
+from regard.cli.demo import learner_folder
 from regard.data.synthetic.phrasebook import phrases
-from regard.families.translation.demo import demo_folder
 
 LONGEST = 12  # words
 
@@ -129,7 +129,7 @@ def server(model: Path) -> Iterator[int]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, nargs="?", default=demo_folder(), help="default: that of `regard demo`")
+    parser.add_argument("model", type=Path, nargs="?", default=learner_folder(), help="default: that of `regard demo`")
     parser.add_argument("--to", default="es", choices=("es", "pt"))
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--sentences", type=int, default=256)

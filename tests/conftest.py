@@ -77,7 +77,8 @@ TINY = (
     "data.phrasebook.count=400", "data.phrasebook.valid_count=20", "data.phrasebook.test_count=2",
     "data.phrasebook.max_words=6", "model.width=64", "model.heads=2", "model.ffn_width=128",
     "model.encoder_depth=1", "model.decoder_depth=2", "model.dropout=0.0",
-    "tokenizer.kind=bpe", "tokenizer.size=600", "tokenizer.min_frequency=2", "training.label_smoothing=0.1",
+    "model.norm=post", "tokenizer.kind=bpe", "tokenizer.size=600", "tokenizer.min_frequency=2",
+    "tokenizer.mark_case=true", "training.label_smoothing=0.1",
     "decoding.beam=4", "training.steps=100", "training.warmup=20", "training.lr=5e-3", "training.batch_tokens=1024",
     "training.validate_every=0", "training.checkpoint_every=0", "training.device=cpu",
 )  # fmt: skip

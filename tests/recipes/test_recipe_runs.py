@@ -21,7 +21,7 @@ TINY = [
     "training.steps=12", "training.lr=1e-2", "training.schedule=noam", "training.warmup=10",
     "training.validate_every=6", "training.validate_sentences=4", "training.checkpoint_every=100",
     "training.log_every=5", "training.label_smoothing=0.1", "tokenizer.kind=bpe", "tokenizer.min_frequency=2",
-    "decoding.beam=2", "decoding.max_length=12", "data.phrasebook.everyday=false", "tokenizer.mark_case=false",
+    "decoding.beam=2", "decoding.max_length=12", "tokenizer.mark_case=false",
 ]  # fmt: skip
 MODELS = {
     "transformer": [

@@ -26,9 +26,9 @@ SENTENCES: tuple[Asked, ...] = (
 LECTURES: tuple[Asked, ...] = (("we are eating bread", "es"), ("Lucas is visiting Rio in December", "pt"))
 NEXT = """
 what to type next:
-  regard translate "Good morning! Where can I buy a ticket?" --to fr     a sentence of yours
-  regard serve                                                           the same in the browser, and every head
-  regard train pairs-transformer --set data.train=pairs.tsv --set data.source=en --set data.target=es    your own pairs"""
+  regard translate "Good morning! Where can I buy a ticket?" --to fr    # a sentence of yours
+  regard serve                                                          # the same in the browser, and every head
+  regard train pairs-transformer --set data.train=pairs.tsv --set data.source=en --set data.target=es  # your pairs"""
 
 
 def demo(
@@ -81,7 +81,7 @@ def _learnt() -> Translator:
         from regard.training.recipe.load import load_recipe
 
         recipe = load_recipe(RECIPE)
-        print(f"\na small translator learns from sentence pairs; {recipe.takes}:", flush=True)
+        print(f"\na small translator learns from sentence pairs ({recipe.takes}):", flush=True)
         train(recipe, folder, resume=folder.exists())
     return Translator.load(folder)
 

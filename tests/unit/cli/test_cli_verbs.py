@@ -198,14 +198,3 @@ def test_train_prints_the_folder_it_leaves(tmp_path: Path, capsys: pytest.Captur
     captured = capsys.readouterr()
     assert captured.out == f"{tmp_path / 'run'}\n"
     assert (tmp_path / "run" / "model.safetensors").is_file()
-
-
-def test_demo_shows_the_lectures_sentences(
-    translator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("regard.families.translation.demo.demo_folder", lambda: translator_folder)
-    assert run(["demo", "the red house is big", "-o", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "we are eating bread" in out
-    assert "the red house is big" in out
-    assert [file.name for file in sorted(tmp_path.iterdir())] == [f"regard-demo-{n}.svg" for n in (1, 2, 3, 4)]

@@ -206,7 +206,7 @@ function showAnswer(full) {
 function sayUnknown(unknown) {
   const place = byId("translate-unknown");
   const words = unknown.slice(0, MOST_NAMED).flatMap((word, index) => [index ? ", " : "", make("b", { textContent: word, lang: answer.from })]);
-  const small = answer.model === "demo" ? " It is the small built-in one, which knows a phrasebook of everyday sentences and little else." : "";
+  const small = answer.model === "demo" ? " It is the small built-in one, which knows the sentences of a phrasebook and little else." : "";
   const more = unknown.length > MOST_NAMED ? ` and ${plural(unknown.length - MOST_NAMED, "other word")}` : "";
   place.hidden = !unknown.length;
   if (unknown.length) place.replaceChildren("This model does not know ", ...words, `${more}.${small}`);

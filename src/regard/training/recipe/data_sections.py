@@ -85,7 +85,7 @@ class PhrasebookSection(Config):
     @classmethod
     def _leave_everyday(cls, values: Any) -> Any:
         """Recipes of earlier versions, kept with their models, may have `everyday` sentences, which are gone."""
-        return {key: value for key, value in values.items() if key != "everyday"} if isinstance(values, dict) else values
+        return {key: values[key] for key in values if key != "everyday"} if isinstance(values, dict) else values
 
 
 class CorpusSection(Config):
