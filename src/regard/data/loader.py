@@ -66,7 +66,7 @@ class Loader(Generic[B]):
                 collate_fn=_unchanged,
                 num_workers=self.workers,
                 prefetch_factor=4 if self.workers else None,
-                multiprocessing_context=_worker_context() if self.workers else None,
+                multiprocessing_context=worker_context() if self.workers else None,
                 pin_memory=self.pin,
                 generator=torch.Generator(),  # its own, since starting a loader advances its generator
             )
@@ -109,7 +109,7 @@ def _unchanged(item: T) -> T:
     return item
 
 
-def _worker_context() -> BaseContext:
+def worker_context() -> BaseContext:
     """Start workers from a clean process, since forking a process with threads (tokenizers, OpenMP) may hang."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")

@@ -272,3 +272,12 @@ def test_unusable_corpora_are_refused(tmp_path, store, tokenizer):
     textless = PairStore.write(tmp_path / "ids", [EncodedPair([1], [2])], vocabulary=100)
     with pytest.raises(ConfigError, match="keep_text"):
         loader(textless, sampler=PairSampler(tokenizer, 0.2, 5))
+
+
+def test_several_processes_encode_a_corpus_as_one_does(tokenizer, tmp_path):
+    pairs = sentences(25)
+    alone = encode_corpus(pairs, tokenizer, tmp_path / "alone")
+    shared = encode_corpus(iter(pairs), tokenizer, tmp_path / "shared", chunk=4, workers=2)
+    assert [file.read_bytes() for file in sorted(shared.folder.iterdir())] == [
+        file.read_bytes() for file in sorted(alone.folder.iterdir())
+    ]

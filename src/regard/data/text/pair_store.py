@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, closing
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from regard.data.batch import Ids
 from regard.data.columns import Column, ColumnWriter, in_groups, map_values
 from regard.data.formats.pairs import Pair
+from regard.data.loader import worker_context
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.errors import DataError
 
@@ -135,21 +138,62 @@ class PairStore:
 
 
 def encode_corpus(
-    pairs: Iterable[Pair], tokenizer: PairTokenizer, folder: Path, *, chunk: int = 10_000, keep_text: bool = False
+    pairs: Iterable[Pair],
+    tokenizer: PairTokenizer,
+    folder: Path,
+    *,
+    chunk: int = 10_000,
+    keep_text: bool = False,
+    workers: int = 0,
 ) -> PairStore:
-    """Encode a corpus of any length, `chunk` pairs at a time; `keep_text` is for sampling segmentations later."""
-    encoded = _encode(pairs, tokenizer, chunk)
+    """Encode a corpus of any length, `chunk` pairs at a time, in as many processes as there are `workers`.
+
+    `keep_text` is for sampling segmentations later.
+    """
+    encoded = chain.from_iterable(_encoded_chunks(_chunks(pairs, chunk), tokenizer, workers))
     vocabulary = max(tokenizer.source.size, tokenizer.target.size)
     return PairStore.write(folder, encoded, vocabulary=vocabulary, keep_text=keep_text)
 
 
-def _encode(pairs: Iterable[Pair], tokenizer: PairTokenizer, chunk: int) -> Iterator[EncodedPair]:
+def _chunks(pairs: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
     stream = iter(pairs)
-    while some := list(islice(stream, chunk)):
-        sources = tokenizer.source.encode([pair.source for pair in some])
-        targets = tokenizer.target_ids([pair.target for pair in some])
-        for pair, source, target in zip(some, sources, targets, strict=True):
-            yield EncodedPair([*tokenizer.tag(pair.to), *source, tokenizer.source.end], target, pair)
+    while some := list(islice(stream, size)):
+        yield some
+
+
+def _encoded_chunks(
+    chunks: Iterable[list[Pair]], tokenizer: PairTokenizer, workers: int
+) -> Iterator[list[EncodedPair]]:
+    if not workers:
+        yield from (_encode(some, tokenizer) for some in chunks)
+        return
+    under_way: deque[Future[list[EncodedPair]]] = deque()
+    with ProcessPoolExecutor(workers, worker_context(), _keep_tokenizer, (tokenizer,)) as pool:
+        for some in chunks:
+            under_way.append(pool.submit(_encode_in_worker, some))
+            if len(under_way) > 2 * workers:  # no more of a long corpus is in memory
+                yield under_way.popleft().result()
+        yield from (each.result() for each in under_way)
+
+
+def _encode(pairs: Sequence[Pair], tokenizer: PairTokenizer) -> list[EncodedPair]:
+    sources = tokenizer.source.encode([pair.source for pair in pairs])
+    targets = tokenizer.target_ids([pair.target for pair in pairs])
+    return [
+        EncodedPair([*tokenizer.tag(pair.to), *source, tokenizer.source.end], target, pair)
+        for pair, source, target in zip(pairs, sources, targets, strict=True)
+    ]
+
+
+_tokenizers: list[PairTokenizer] = []  # the tokenizer of a worker
+
+
+def _keep_tokenizer(tokenizer: PairTokenizer) -> None:
+    _tokenizers[:] = [tokenizer]
+
+
+def _encode_in_worker(pairs: list[Pair]) -> list[EncodedPair]:
+    return _encode(pairs, _tokenizers[0])
 
 
 def _row(pair: EncodedPair, keep_text: bool) -> list[Ids]:

@@ -134,9 +134,9 @@ def _with_address(pair: Pair, random: Random) -> tuple[str, str]:
     address = random.choice(ADDRESSES)(random)
     if random.random() < 0.5:
         return f"{address} {pair.source}", f"{address} {pair.target}"
-    mark = random.choice((" ", ": ", " (")) if FINAL.search(pair.source) and FINAL.search(pair.target) else " "
-    end = ")" if mark == " (" else ""
-    return f"{pair.source}{mark}{address}{end}", f"{pair.target}{mark}{address}{end}"
+    if random.random() < 0.5:
+        return f"{pair.source} ({address})", f"{pair.target} ({address})"
+    return f"{FINAL.sub('', pair.source)}: {address}", f"{FINAL.sub('', pair.target)}: {address}"
 
 
 def _address(random: Random) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,7 @@ TRAIN_TEXT, OLD_TEXT = "train.jsonl", "old.jsonl"
 BASE = "base"  # the folder of the translator that training starts from
 PLAIN_SHARE = 0.1  # of training pairs with a style that are learnt without it
 ENGLISH = "en"
+ENCODED_ALONE, MOST_WORKERS = 200_000, 16  # pairs that one process encodes; processes that encode more
 FEWEST = 10  # pairs of an adaptation
 LEARNT_FROM = 250_000  # the most pairs, evenly spread, that a tokenizer is learnt from
 
@@ -69,7 +71,7 @@ class PairFile:
     def writer(self) -> Iterator[Callable[[Pair], None]]:
         """A function that adds a pair."""
         with self.path.open("w", encoding="utf-8", newline="\n") as file:
-            yield lambda pair: file.write(f"{json.dumps(_fields(pair))}\n")
+            yield lambda pair: print(json.dumps(_fields(pair)), file=file)
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,13 @@ class PairPreparation:
         poll()
 
         def encode(place: Path) -> None:
-            store = encode_corpus(chain(train, old), tokenizer, place / "train", keep_text=self.tokenizer.dropout > 0)
+            store = encode_corpus(
+                chain(train, old),
+                tokenizer,
+                place / "train",
+                keep_text=self.tokenizer.dropout > 0,
+                workers=min(os.cpu_count() or 1, MOST_WORKERS) if count > ENCODED_ALONE else 0,
+            )
             if self.align:
                 store.add_links(Aligner(store, max(tokenizer.source.size, tokenizer.target.size), poll).links(store))
 
