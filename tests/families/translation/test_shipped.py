@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import regard
 from regard.checkpoints.folder import local_folder
 from regard.cli.main import run
-from regard.errors import CheckpointError, UsageError
+from regard.errors import CheckpointError, DataError, UsageError
 from regard.families.translation import shipped
 from regard.families.translation.shipped import find_direction, shipped_models
 from regard.training.recipe.load import load_recipe
@@ -137,3 +138,40 @@ def test_the_real_models_translate_everyday_sentences() -> None:
     assert translator.translate("where is the station?", to="es").text.lower().startswith("¿dónde está la estación")
     assert translator.translate("¿dónde está la estación?").text.lower().startswith("where is the station")
     assert "gare" in translator.translate("¿dónde está la estación?", to="fr").text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  \n ", "😀😀😀", "x = f(y)[0];  // ok", "https://example.org/a?b=1", "Привет, мир", "你好"],
+)
+def test_odd_texts_have_an_answer_without_a_loop(built_in: Path, text: str) -> None:
+    answer = regard.load().translate(text, to="fr", max_length=12, avoid_loops=True)
+    assert bool(answer.text) == bool(text.strip())
+    assert not answer.repeated
+
+
+def test_a_word_without_end_is_a_clear_error(built_in: Path) -> None:
+    with pytest.raises(DataError, match="shorter sentences"):
+        regard.load().translate("a" * 3000, to="fr")
+
+
+UNUSED = (
+    "regard.families.translation.pivot", "regard.families.translation.glossary", "regard.families.translation.memory",
+    "regard.families.translation.quality", "regard.documents.translate", "py3langid", "PIL", "sentencepiece", "polib",
+    "lxml", "transformers", "scipy", "sympy", "sacrebleu", "jinja2", "fastapi", "torch._dynamo", "huggingface_hub",
+)  # fmt: skip
+
+
+def test_the_plain_way_imports_little(built_in: Path) -> None:
+    code = f"""
+import subprocess
+import sys
+from pathlib import Path
+import regard.families.translation.shipped as shipped
+from regard.cli.main import run
+shipped.FOLDER = Path({str(built_in)!r})
+assert run(["translate", {ENGLISH!r}, "--to", "fr", "--max-length", "6"]) == 0
+print([name for name in {UNUSED!r} if name in sys.modules])
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"

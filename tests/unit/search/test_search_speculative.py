@@ -95,10 +95,29 @@ def test_several_sentences_go_without_the_draft() -> None:
     assert answers(drafted, source, mask, 3) == answers(model, source, mask, 3)
 
 
+def test_no_draft_is_made_for_a_few_tokens() -> None:
+    model, made = vivid(DRAFTABLE["post"]), list[str]()
+
+    def draft() -> Guesser:
+        made.append("draft")
+        return Guesser(model, 3)
+
+    drafted = SpeculativeModel(model, draft, VOCABULARY.end, patience=12)
+    source, mask = one_sentence(1)
+    settings = SearchSettings(max_length=8, min_length=8)
+    for number in range(4):
+        assert (
+            decode(drafted, source, mask, settings)[0][0].tokens == decode(model, source, mask, settings)[0][0].tokens
+        )
+        assert bool(made) == (number >= 2)
+
+
 def test_the_models_own_draft_stays_within_learned_positions() -> None:
     model = vivid(WRITERS["gpt2"])  # has positions for 64 tokens
     steps = decoding_model(model, "fp32", VOCABULARY.end)
     assert isinstance(steps, SpeculativeModel) == (compiled.library() is not None)
+    if isinstance(steps, SpeculativeModel):
+        steps.patience = 0  # else the first answer goes without a draft
     source, mask = one_sentence(1)
     settings = SearchSettings(max_length=64, min_length=64, context=64)
     found, expected = (decode(each, source, mask, settings, continues=True) for each in (steps, model))

@@ -22,7 +22,10 @@ export class Languages {
   get chosen() { return modelCalled(this.model.value) ?? modelFor(this.from, this.to); }
 
   /** What to ask the server. */
-  get wish() { return { model: this.model.value, source: this.model.value ? "" : this.from, to: this.to }; }
+  get wish() {
+    const readsOne = modelCalled(this.model.value)?.sources.length === 1;
+    return { model: this.model.value, source: readsOne ? "" : this.from, to: this.to };
+  }
 
   /** What a link to this choice holds. */
   get values() { return { from: this.from, to: this.to, model: this.model.value }; }
@@ -38,7 +41,7 @@ export class Languages {
     const kept = (field, select) => select.value || sessionStorage.getItem(`${this.name}-${field}`);
     fillSelect(this.model, [["", "chosen by language"], ...modelList.translators.map((each) => [each.id, modelLabel(each)])], kept("model", this.model));
     const named = modelCalled(this.model.value);
-    const sources = named ? [named.source] : unique(modelList.translators.map((each) => each.source));
+    const sources = named ? named.sources : unique(modelList.translators.flatMap((each) => each.sources));
     const codes = named || sources.length < 2 ? sources : [AUTO, ...sources]; // one language need not be told from others
     const offered = codes.includes(AUTO) || named ? codes : [...codes, AUTO];
     fillSelect(this.source, offered.map((code) => [code, code === AUTO ? "Detect language" : languageName(code)]), from || kept("from", this.source));
@@ -65,11 +68,13 @@ export class Languages {
 
 /** The languages that a language is translated into, by one model or through a third language. */
 function reachable(from) {
-  const direct = modelList.translators.filter((each) => [AUTO, each.source].includes(from)).flatMap((each) => each.targets);
-  const through = modelList.translators.filter((each) => direct.includes(each.source)).flatMap((each) => each.targets);
+  const direct = modelList.translators.filter((each) => reads(each, from)).flatMap((each) => each.targets);
+  const through = modelList.translators.filter((each) => each.sources.some((code) => direct.includes(code))).flatMap((each) => each.targets);
   return unique([...direct, ...through]).filter((code) => code !== from);
 }
 
+const reads = (model, from) => from === AUTO || model.sources.includes(from);
+
 function modelFor(from, to) {
-  return modelList.translators.find((each) => [AUTO, each.source].includes(from) && each.targets.includes(to));
+  return modelList.translators.find((each) => reads(each, from) && each.targets.includes(to));
 }

@@ -40,7 +40,7 @@ function card(model, details) {
       make("span", { className: "badge", textContent: model.title }),
       make("span", { className: "badge", textContent: model.loaded ? "in memory" : "loads when used" }),
       make("div", { className: "row" }, ...buttons)),
-    make("p", { className: "pair", textContent: translates ? `${languageName(model.source)} → ${targets}` : ABILITIES[model.ability] }),
+    make("p", { className: "pair", textContent: translates ? `${model.sources.map(languageName).join(", ")} → ${targets}` : ABILITIES[model.ability] }),
     facts({
       Parameters: millions(model.parameters),
       Size: bytes(model.bytes),

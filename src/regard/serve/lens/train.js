@@ -52,7 +52,7 @@ function showBase() {
   byId("train-recipe").hidden = Boolean(base);
   byId("base-help").hidden = !base;
   if (!base) return;
-  byId("train-source").value = base.source;
+  if (!base.sources.includes(byId("train-source").value)) byId("train-source").value = base.source;
   if (!base.targets.includes(byId("train-target").value)) byId("train-target").value = base.targets[0];
   nameLanguages();
 }

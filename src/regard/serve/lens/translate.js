@@ -67,8 +67,8 @@ export function refreshTranslate({ text, from, to, model, format } = {}) {
     byId("translate-html").checked = format === "html";
     answer = null;
   }
-  const isDemo = languages.chosen?.id === "demo";
-  if (!box.value && isDemo && sessionStorage.getItem(KEPT) === null) setText(EXAMPLES[0]);
+  const isBuiltIn = ["demo", "en-many"].includes(languages.chosen?.id);
+  if (!box.value && isBuiltIn && sessionStorage.getItem(KEPT) === null) setText(EXAMPLES[0]);
   if (box.value.trim() && !answer) translate();
   else { fitDesk(); keepAddress(); }
 }

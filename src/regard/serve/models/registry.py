@@ -20,8 +20,8 @@ from torch import nn
 import regard
 from regard.attention.record import attention_names
 from regard.checkpoints import resolve
-from regard.checkpoints.folder import PREFIX, local_folder
-from regard.checkpoints.models import identify, outline
+from regard.checkpoints.folder import PREFIX, local_folder, read_json
+from regard.checkpoints.models import CONFIG, identify, outline
 from regard.config import Config
 from regard.data.formats.languages import find_language, language_name, same_language, style_of
 from regard.data.tokenizers.pair import PairTokenizer
@@ -112,6 +112,8 @@ def describe(name: str, folder: Path) -> ModelInfo:
     if pipeline.not_served:
         raise UsageError(f"{name} {pipeline.not_served}")
     weights = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern))
+    if read_json(folder / CONFIG).get("regard", {}).get("storage") == "int8":
+        weights *= 4  # loaded as float32
     if key != TRANSLATOR:
         return ModelInfo(name, folder, family, pipeline, config, "", (), (), weights)
     tokenizer = PairTokenizer.load(folder)
