@@ -10,7 +10,6 @@ from PIL import Image
 
 import regard
 from regard.checkpoints import save_model
-from regard.claims import image_accuracy as studies
 from regard.claims import measurements as growth
 from regard.cli.main import run
 from regard.data.images.reading import read_image
@@ -223,7 +222,7 @@ def test_compare_trains_each_recipe_on_more_and_more_pictures(capsys, tmp_path, 
     told = json.loads(capsys.readouterr().out)
     assert told["counts"] == [10, 20] and len(told["accuracy"]["small"]) == 2
     assert (tmp_path / "figure.svg").stat().st_size > 1000
-    monkeypatch.setattr(studies, "train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(growth, "train", lambda *_, **__: pytest.fail("trained again"))
     assert run(arguments) == 0  # completed runs are reused
     assert json.loads(capsys.readouterr().out) == told
     assert run(["compare", "data"]) == 2
