@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +11,6 @@ import typer
 if TYPE_CHECKING:
     from regard.families.translation.translator import Translator
 
-RECIPE = "phrasebook"
 LONGEST, COUNT = 12, 250  # words of the held-out sentences that are measured, and how many for each language
 Asked = tuple[str, str]  # a sentence, and the language to translate it into
 SENTENCES: tuple[Asked, ...] = (
@@ -26,8 +23,8 @@ SENTENCES: tuple[Asked, ...] = (
 LECTURES: tuple[Asked, ...] = (("we are eating bread", "es"), ("Lucas is visiting Rio in December", "pt"))
 NEXT = """
 what to type next:
-  regard translate "Good morning! Where can I buy a ticket?" --to fr    # a sentence of yours
-  regard serve                                                          # the same in the browser, and every head
+  regard translate "she is reading a book" --to es    # a sentence of yours
+  regard serve                                        # the same in the browser, and every head
   regard train pairs-transformer --set data.train=pairs.tsv --set data.source=en --set data.target=es  # your pairs"""
 
 
@@ -36,20 +33,18 @@ def demo(
     to: Annotated[str, typer.Option(help="The language of the translation, for your own sentences.")] = "es",
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the heat maps.")] = Path(),
 ) -> None:
-    """Translate with the built-in model, then train a small translator (once), and show where both look.
+    """Train a small translator (once), translate, and show where it looks; before that, the built-in one if it is here.
 
     Example: regard demo "the red house is big"
     """
     from regard.families.loading import load_pipeline
-    from regard.families.translation.shipped import shipped_models
+    from regard.families.translation.shipped import learner_folder, shipped_models
 
     own = [(each, to) for each in text or []]
     if shipped_models():
         print("the built-in translator:")
         _show(load_pipeline(), (*SENTENCES, *own), output / "built-in")
         own = []
-    else:
-        print("the built-in translator is not here: this copy of the package came without its weights")
     translator = _learnt()
     print("\nthe translator you have trained, on sentences that it has never seen:")
     _show(translator, (*LECTURES, *own), output / "trained")
@@ -73,6 +68,7 @@ def _show(translator: Any, asked: Iterable[Asked], files: Path) -> None:
 
 def _learnt() -> Translator:
     """The small translator: trained now if it is missing, resumed if its training was interrupted."""
+    from regard.families.translation.shipped import LEARNER, learner_folder
     from regard.families.translation.translator import Translator
 
     folder = learner_folder()
@@ -80,7 +76,7 @@ def _learnt() -> Translator:
         from regard.training.loop import train
         from regard.training.recipe.load import load_recipe
 
-        recipe = load_recipe(RECIPE)
+        recipe = load_recipe(LEARNER)
         print(f"\na small translator learns from sentence pairs ({recipe.takes}):", flush=True)
         train(recipe, folder, resume=folder.exists())
     return Translator.load(folder)
@@ -89,27 +85,10 @@ def _learnt() -> Translator:
 def _measured(translator: Translator) -> str:
     """How good the translator is on held-out sentences of the phrasebook."""
     from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
+    from regard.families.translation.shipped import LEARNER
 
-    scores, _ = evaluate_pairs(translator, held_out_pairs(translator, RECIPE, max_words=LONGEST, count=COUNT))
+    scores, _ = evaluate_pairs(translator, held_out_pairs(translator, LEARNER, max_words=LONGEST, count=COUNT))
     return (
         f"held-out sentences of up to {LONGEST} words: {scores['exact']:.1%} exactly right of {scores['sentences']}, "
         f"BLEU {scores['bleu']:.1f}, alignment error rate {scores['alignment_error_rate']:.3f}"
     )
-
-
-def learner_folder() -> Path:
-    """The folder of the small translator. Each version of recipe and phrasebook has its own, so none is outdated."""
-    import platformdirs
-
-    import regard
-
-    return Path(platformdirs.user_cache_dir("regard")) / f"{RECIPE}-{_edition(Path(regard.__file__).parent)}" / "demo"
-
-
-@cache
-def _edition(package: Path) -> str:
-    from regard.training.recipe.files import recipe_text
-
-    words = sorted((package / "data" / "synthetic" / "phrasebook").glob("*.[pt]*"))
-    made_of = [recipe_text(RECIPE).encode(), *(file.read_bytes() for file in words)]
-    return hashlib.sha256(b"".join(made_of)).hexdigest()[:8]

@@ -15,7 +15,7 @@ from types import FrameType
 import uvicorn
 
 from regard.errors import RegardError, UsageError
-from regard.families.translation.shipped import shipped_models
+from regard.families.translation.shipped import built_in_models
 from regard.serve.app import create_app
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import remove_abandoned_temp_folders
@@ -74,7 +74,7 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
 
 def served_models(named: Sequence[str]) -> Sequence[str]:
     """The models that were named, or the built-in ones."""
-    return named or [model.name for model in shipped_models()]
+    return named or [model.name for model in built_in_models()]
 
 
 class Server(uvicorn.Server):

@@ -14,6 +14,7 @@ from regard.cli.main import run
 from regard.errors import CheckpointError, DataError, UsageError
 from regard.families.translation import shipped
 from regard.families.translation.shipped import find_direction, shipped_models
+from regard.serve.run import served_models
 from regard.training.recipe.load import load_recipe
 
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
@@ -66,12 +67,21 @@ def test_what_has_no_direction_is_refused(built_in: Path) -> None:
             find_direction(*given)
 
 
-def test_a_checkout_without_weights_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_weights_the_demos_translator_is_the_default(
+    tmp_path: Path, translator_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr(shipped, "learner_folder", lambda: tmp_path / "learner")
     assert shipped_models() == []
     for use in (shipped.shipped_folder, regard.load().translate, lambda text: local_folder("builtin:en-many")):
-        with pytest.raises(CheckpointError, match="lacks the weights"):
+        with pytest.raises(CheckpointError, match="`regard demo` trains a small one"):
             use(ENGLISH)
+    monkeypatch.setattr(shipped, "learner_folder", lambda: translator_folder)
+    own = regard.load(translator_folder)
+    assert regard.load().translate(ENGLISH, to="pt", **BRIEF).text == own.translate(ENGLISH, to="pt", **BRIEF).text
+    assert served_models([]) == [f"builtin:{translator_folder.name}"]
+    with pytest.raises(UsageError, match="do not lead from es to en"):
+        regard.load().translate(SPANISH, source="es", to="en")
 
 
 def test_load_translates_all_directions(built_in: Path) -> None:

@@ -5,11 +5,14 @@ Two languages of which neither is English go through English. Nothing is read be
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import regard
 from regard.data.formats.languages import find_language, language_name, same_language
 from regard.errors import CheckpointError, UsageError
 from regard.families.translation.routes import find_route
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).with_name("shipped")
 NAMES = ("en-many", "many-en")
+LEARNER = "phrasebook"  # the recipe of the small translator of `regard demo`
 BUILT_IN = "builtin"  # as model.init: the one of these that has the languages of the data
 PIVOT = "en"
 
@@ -43,12 +47,34 @@ def shipped_models() -> list[ShippedModel]:
     return [_described(FOLDER / name) for name in NAMES if (FOLDER / name / "model.safetensors").is_file()]
 
 
+def built_in_models() -> list[ShippedModel]:
+    """The models of the package or, without their weights, the small one that `regard demo` has trained, if it has."""
+    learnt = learner_folder()
+    return shipped_models() or ([_described(learnt)] if (learnt / "manifest.json").is_file() else [])
+
+
+def learner_folder() -> Path:
+    """Where `regard demo` trains. Each version of recipe and phrasebook has its own folder, so none is outdated."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("regard")) / f"{LEARNER}-{_edition()}" / "demo"
+
+
+@cache
+def _edition() -> str:
+    from regard.training.recipe.files import recipe_text
+
+    words = sorted((Path(regard.__file__).parent / "data" / "synthetic" / "phrasebook").glob("*.[pt]*"))
+    made_of = [recipe_text(LEARNER).encode(), *(file.read_bytes() for file in words)]
+    return hashlib.sha256(b"".join(made_of)).hexdigest()[:8]
+
+
 def shipped_folder(name: str = "") -> Path:
-    """The folder of the model of that name, or of the first."""
+    """The folder of the built-in model of that name, or of the first."""
     folders = {model.folder.name: model.folder for model in _complete()}
     if name and name not in folders:
-        raise UsageError(f"there is no built-in model {name!r}; there are: {', '.join(folders)}")
-    return folders[name or NAMES[0]]
+        raise UsageError(f"there is no built-in model {name!r} here; there are: {', '.join(folders)}")
+    return folders[name] if name else next(iter(folders.values()))
 
 
 def shipped_languages() -> list[str]:
@@ -143,11 +169,10 @@ class ShippedTranslator:
 
 
 def _complete() -> list[ShippedModel]:
-    models = shipped_models()
-    if len(models) < len(NAMES):
+    if not (models := built_in_models()):
         raise CheckpointError(
-            f"the built-in translators are not here: {FOLDER} lacks the weights of {' or '.join(NAMES)}, which the "
-            "released package has; give another model (-m, model.init), or train one (regard train --help)"
+            "no built-in translator is here; `regard demo` trains a small one in minutes, from English into Spanish "
+            "and Portuguese; or give another model (-m, model.init), or train one (regard train --help)"
         )
     return models
 
