@@ -32,8 +32,8 @@ from regard.families.language.language_models import LanguageModel
 from regard.families.language.reader import LanguageModelReader
 from regard.families.loading import entry_of
 from regard.families.translation.evaluate import evaluate_pairs, held_out_pairs
-from regard.families.translation.reader import PairReader
 from regard.families.translation.translator import Translator
+from regard.families.translation.view import PairReader
 from regard.look.forced_pass import CROSS, Pass, readings
 from regard.look.interventions import models_of
 from regard.look.reader import Example, Reader

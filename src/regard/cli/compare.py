@@ -91,8 +91,7 @@ def compare(
 
 
 def _models(names: list[str], data: str, to: str, count: int, show: int, as_json: bool, device: str) -> None:
-    from regard.families.translation.evaluate import held_out_pairs
-    from regard.families.translation.versions import SHUFFLES, compare_versions, verdict
+    from regard.families.translation.evaluate import SHUFFLES, compare_versions, held_out_pairs, verdict
     from regard.verbs.verb import load_able
 
     if len(names) != 2 or not data:

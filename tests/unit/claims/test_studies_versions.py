@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import sacrebleu
 
-from regard.families.translation.versions import p_values, verdict
+from regard.families.translation.evaluate import p_values, verdict
 
 REFERENCES = ["the cat sat on the mat", "a dog ran home", "we eat bread today", "she reads a long book", "he is here"]
 OLD = ["the cat sits on a mat", "a dog runs home", "we eat bread", "she reads long books", "he is there"]

@@ -23,7 +23,7 @@ FAMILY = Family(
             evaluation="evaluate_verb.TranslatorEvaluation",
             default_model="shipped.shipped_folder",
             built_in="shipped.ShippedTranslator",
-            reader="reader.PairReader",
+            reader="view.PairReader",
         ),
     },
     verbs={"translate": "verbs.Translate", "data": "data_verb.data"},

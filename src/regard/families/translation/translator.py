@@ -30,7 +30,7 @@ from regard.search.settings import SearchSettings, Vocabulary, read_decoding
 if TYPE_CHECKING:  # glossaries and estimates of quality are imported by the first sentence that asks for them
     from regard.families.translation.glossary import Glossary
     from regard.families.translation.quality_estimators import QualityEstimator
-    from regard.families.translation.term_search import TermSearch
+    from regard.families.translation.substitution import TermSearch
     from regard.families.translation.terms import TermEncoder
 
     Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
@@ -70,7 +70,7 @@ class Translator(DecodingPipeline):
     @cached_property
     def term_search(self) -> TermSearch:
         """The search for answers that have the terms of a glossary."""
-        from regard.families.translation.term_search import TermSearch
+        from regard.families.translation.substitution import TermSearch
 
         return TermSearch(self)
 

@@ -10,9 +10,9 @@ from typing import Literal
 from regard.config import Config
 from regard.data.formats.pairs import Pair, read_pairs
 from regard.errors import DataError
+from regard.families.translation.evaluate import SIGNIFICANT, Comparison, Difference, compare_versions
 from regard.families.translation.prepare import BASE, PairFile
 from regard.families.translation.translator import Translator
-from regard.families.translation.versions import SIGNIFICANT, Comparison, Difference, compare_versions
 from regard.training.run_folder import DATA
 
 Kind = Literal["held_out", "corrections"]
