@@ -328,7 +328,7 @@ class Trainer(Generic[B]):
         """Log and report the speed from the command to the end of the run, all that is not training included."""
         steps, tokens = self.progress.step - self.first[0], self.progress.tokens - self.first[1]
         seconds = time.monotonic() - started
-        row = {"seconds": seconds, "steps": steps, "tokens_per_second": tokens / seconds}
+        row = {"seconds": seconds, "tokens_per_second": tokens / seconds}
         text = f"{steps:,} steps in {duration(seconds)} from the start: {row['tokens_per_second']:,.0f} tokens/s"
         if steps >= MEASURED_STEP:
             row[f"seconds_to_step_{MEASURED_STEP}"] = self.measured_at - started

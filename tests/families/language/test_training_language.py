@@ -516,7 +516,17 @@ def test_recipes_that_do_not_hold_together_are_refused(recipe, change, message):
 
 def test_every_key_of_every_task_is_documented():
     page = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text(encoding="utf-8")
-    sections = {"model", "data", "data.filters", "data.phrasebook", "data.scenes", "tokenizer", "training", "decoding"}
+    sections = {
+        "model",
+        "data",
+        "data.filters",
+        "data.variants",
+        "data.phrasebook",
+        "data.scenes",
+        "tokenizer",
+        "training",
+        "decoding",
+    }
     sections |= {
         "augmentation",
         "words",

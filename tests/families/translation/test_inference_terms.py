@@ -49,7 +49,7 @@ def test_every_term_is_said_once_and_other_sentences_stay_as_they_are(translator
     plain = translator.translate(TEXTS, to="es", beam=beam)
     steered = translator.translate(TEXTS, to="es", beam=beam, glossary=TERMS)
     for before, after in zip(plain, steered, strict=True):
-        assert after.finished
+        assert after.finished or not before.finished
         assert_said(after)
         assert before.text != after.text or not after.terms
     assert (plain[2].text, plain[2].score) == (steered[2].text, steered[2].score)

@@ -188,7 +188,7 @@ def _refused(tmp_path, capsys, *sets: str) -> str:
 
 
 def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("regard.families.translation.shipped.FOLDER", tmp_path / "without weights")
+    monkeypatch.setattr("regard.families.translation.shipped.built_in_models", list)
     data = f"data.train={pairs}", "data.target=es"
     base = f"model.init={translator_folder}"
     one = _write(tmp_path / "one.tsv", [("we eat bread", "comemos pan")])
@@ -197,7 +197,7 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(translator_folder, pairs,
     save_model(gpt, "gpt", Gpt(GptConfig.parse({"vocab": 20, "width": 8, "heads": 2, "depth": 1, "max_length": 8})))
     (tmp_path / "empty").mkdir()
     assert "model.init must be given" in _refused(tmp_path, capsys, *data, "model.init=")
-    assert "without weights lacks" in _refused(tmp_path, capsys, *data)
+    assert "no built-in translator is here" in _refused(tmp_path, capsys, *data)
     assert "which is not a folder" in _refused(tmp_path, capsys, *data, "model.init=nowhere")
     assert "holds no model" in _refused(tmp_path, capsys, *data, f"model.init={tmp_path / 'empty'}")
     assert "is no translator" in _refused(tmp_path, capsys, *data, f"model.init={gpt}")
