@@ -247,7 +247,7 @@ def recorded(run: Path) -> dict[str, Any]:
     """What a run left behind, without its times: exact losses and metrics, and hashes of all that it wrote."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     losses = [repr(row["loss"]) for row in rows if row["kind"] == "train"]
-    rest = {row["kind"]: exact(row) for row in rows if row["kind"] not in ("train", "samples")}
+    rest = {row["kind"]: exact(row) for row in rows if row["kind"] not in ("train", "samples", "run")}
     return {
         "losses": losses,
         "metrics": rest,
