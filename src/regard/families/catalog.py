@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from regard.families.contract import OURS, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import OURS, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry
 
 E = TypeVar("E")
 GROUP = "regard.families"  # of entry points
@@ -27,15 +27,19 @@ class Row(NamedTuple):
     pipelines: str = ""
     verbs: str = ""
     views: str = ""  # of reports: each has a figure and a script
+    forms: str = ""  # of other programs that models are converted to
 
 
 FAMILIES: dict[str, Row] = {
-    "translation": Row("transformer seq2seq", "translation", "translator", "translate data"),
+    "translation": Row(
+        "transformer seq2seq", "translation", "translator", "translate data", forms="marian ctranslate2 onnx"
+    ),
     "language": Row(
         "bert gpt lstm word2vec elmo t5",
         "language words masked classification tags answers spans prompts",
         "language_model text_to_text text_encoder word_vectors",
         "generate fill embed neighbours classify tag answer",
+        forms="word2vec",
     ),
     "images": Row(
         "resnet vit swin mvit segmenter sagan",
@@ -98,6 +102,7 @@ class Names(Mapping[str, E], Generic[E]):
 MODELS: Names[ModelEntry] = Names("models")
 TASKS: Names[TaskEntry] = Names("tasks")
 PIPELINES: Names[PipelineEntry] = Names("pipelines")
+FORMS: Names[FormEntry] = Names("forms")
 VERBS: Names[str] = Names("verbs")  # "package.module.function"
 FIGURES: Names[str] = Names("figures", "views")  # likewise
 VIEWS: Names[str] = Names("views")  # "family/NAME/FILE.js"

@@ -50,6 +50,7 @@ class ModelEntry(Entry):
     pipeline: str  # key of the pipeline that runs it, unless its folder says otherwise
     tasks: tuple[str, ...] = ()  # names of the tasks that train it, the usual one first
     vocabulary: Mapping[str, int] = field(default_factory=dict)  # tokens of published models by preset; "": all others
+    huggingface: str = ""  # key of the form that is its Hugging Face folder, if its name table alone does not write one
 
     @cached_property
     def model(self) -> type[nn.Module]:
@@ -97,6 +98,14 @@ class TaskEntry(Entry):
 
 
 @dataclass(frozen=True)
+class FormEntry(Entry):
+    """A form of other programs that `regard convert` writes, and the models that have it."""
+
+    writer: str  # (Conversion, target: Path) -> None
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class PipelineEntry(Entry):
     """One pipeline: its class, what can be done with it, and what commands, server and model cards say of it."""
 
@@ -117,6 +126,7 @@ class PipelineEntry(Entry):
     default_model: str = ""  # name -> the folder of a built-in model; without a name, of the one used by default
     built_in: str = ""  # a pipeline of all built-in models, which `regard.load()` gives
     reader: str = ""  # pipeline -> Reader, for dictionaries of features
+    files: str = ""  # folder -> the names of files there that the pipeline reads beside weights and tokenizer
     examples: str = ""  # () -> built-in inputs that the page offers, as dictionaries of JSON values
 
     def load_class(self) -> Any:
@@ -132,13 +142,14 @@ class Family:
     models: Mapping[str, ModelEntry] = field(default_factory=dict)
     tasks: Mapping[str, TaskEntry] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineEntry] = field(default_factory=dict)
+    forms: Mapping[str, FormEntry] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)  # draws a view of a report: (report, points) -> Figure
     views: Mapping[str, str] = field(default_factory=dict)  # JavaScript that shows a view of a report: a file
     page: str = ""  # JavaScript of the server's page, a file: a tab, how answers are shown
     verbs: Mapping[str, str] = field(default_factory=dict)  # declared with regard.verbs.verb; or functions, typer apps
 
     def __post_init__(self) -> None:
-        for part in ("models", "tasks", "pipelines"):
+        for part in ("models", "tasks", "pipelines", "forms"):
             entries = {name: replace(entry, package=self.package) for name, entry in getattr(self, part).items()}
             object.__setattr__(self, part, entries)
         for part in ("figures", "verbs"):

@@ -1,6 +1,6 @@
 """Language models, text encoders and word vectors: BERT, GPT, T5, ELMo, LSTM, word2vec."""
 
-from regard.families.contract import ANY_HEAD, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry
 
 FAMILY = Family(
     __name__,
@@ -75,11 +75,13 @@ FAMILY = Family(
             view="view.inspect_encoder",
             evaluate="classification.evaluate_texts",
             reader="reader.encoder_reader",
+            files="sentence_embedding.sentence_files",
         ),
         "word_vectors": PipelineEntry(
             "word_vectors.WordVectors", "embed", {ANY_HEAD: 'print(model.neighbours("bread"))'}
         ),
     },
+    forms={"word2vec": FormEntry("word_vectors.convert_to_text", ("word2vec",))},
     verbs={
         "generate": "writer_verbs.Generate",
         "fill": "verbs.Fill",

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from regard.data.tokenizers.unknown_words import UnknownWord, warn_of_unknown
 from regard.errors import DataError, UsageError
 from regard.layers.example import Example
 from regard.search.pipeline import load_for_pipeline
+
+if TYPE_CHECKING:
+    from regard.families.conversion import Conversion
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 50, "window": 3},
@@ -269,3 +272,8 @@ class WordVectors:
         cosines[[self.number(word) for word in without]] = -torch.inf
         best, rows = cosines.topk(max(0, min(top, len(cosines) - len(set(without)))))
         return [Neighbour(self.words[row], cosine) for row, cosine in zip(rows.tolist(), best.tolist(), strict=True)]
+
+
+def convert_to_text(conversion: Conversion, target: Path) -> None:
+    """Write word vectors as word2vec's text file."""
+    WordVectors.load(conversion.loaded.folder).write(target)

@@ -33,6 +33,7 @@ FAMILY = Family(
             evaluate_options=("beam",),
             reader="reader.SpeechReader",
             examples="data.examples",
+            files="features.processor_files",
         ),
         "whisper_transcriber": PipelineEntry(
             "whisper_pipeline.WhisperTranscriber",
@@ -44,6 +45,7 @@ FAMILY = Family(
             evaluate_options=("beam",),
             reader="reader.WhisperReader",
             examples="data.examples",
+            files="features.processor_files",
         ),
     },
     figures={"spectrogram": "view.draw_speech"},

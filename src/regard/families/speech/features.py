@@ -30,6 +30,11 @@ BEND_HERTZ, BEND_MEL, STEP = 1000.0, 15.0, 27.0 / np.log(6.4)
 THEIR_KEYS = {"rate": "sampling_rate", "n_fft": "n_fft", "hop": "hop_length", "mels": "feature_size"}
 
 
+def processor_files(folder: Path) -> list[str]:
+    """Files of a folder that say what its spectrograms are made of, beside the usual one."""
+    return [PROCESSOR]
+
+
 class LogMelConfig(Config):
     """What a log-mel spectrogram is made of; lengths in samples."""
 

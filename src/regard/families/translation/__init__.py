@@ -1,12 +1,17 @@
 """Translation: sentence pairs to a translator (Bahdanau et al. 2015, Vaswani et al. 2017)."""
 
-from regard.families.contract import ANY_HEAD, TRANSLATOR, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, TRANSLATOR, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry
 
 FAMILY = Family(
     __name__,
     models={
         "transformer": ModelEntry(
-            "transformer.Transformer", "transformer.TransformerConfig", "Transformer", TRANSLATOR, ("translation",)
+            "transformer.Transformer",
+            "transformer.TransformerConfig",
+            "Transformer",
+            TRANSLATOR,
+            ("translation",),
+            huggingface="marian",
         ),
         "seq2seq": ModelEntry(
             "seq2seq.Seq2Seq", "seq2seq.Seq2SeqConfig", "Recurrent network", TRANSLATOR, ("translation",)
@@ -24,7 +29,13 @@ FAMILY = Family(
             default_model="shipped.shipped_folder",
             built_in="shipped.ShippedTranslator",
             reader="view.PairReader",
+            files="quality.calibration_files",
         ),
+    },
+    forms={
+        "marian": FormEntry("marian.convert_to_marian", ("transformer",)),
+        "ctranslate2": FormEntry("ctranslate2.convert_to_ctranslate2", ("transformer",)),
+        "onnx": FormEntry("onnx.convert_to_onnx", ("transformer", "bert", "gpt")),
     },
     verbs={"translate": "verbs.Translate", "data": "data_verb.data"},
 )

@@ -16,7 +16,9 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import Added, LearnedPositions
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import bare, own_tensors
-from regard.errors import CheckpointError
+from regard.data.tokenizers.pair import PairTokenizer
+from regard.errors import CheckpointError, UsageError
+from regard.families.conversion import Conversion
 from regard.families.translation.transformer import Transformer
 from regard.layers.blocks import DecoderLayer, EncoderLayer, FeedForward
 from regard.optional import needed
@@ -25,6 +27,18 @@ EXTRA = "export"
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_new": "GELUTanh", "quick_gelu": "GELUSigmoid", "swish": "SWISH"}
 NEVER = -1e9  # added to the logits of tokens that no answer may contain
 LONGEST = 1024  # positions of the exported table if the model itself has no limit
+
+
+def convert_to_ctranslate2(conversion: Conversion, target: Path) -> None:
+    """Write a translator for CTranslate2, beside its tokenizer."""
+    tokenizer = conversion.tokenizer
+    if not isinstance(tokenizer, PairTokenizer):
+        raise UsageError("CTranslate2 is given a translator's tokenizer of sentence pairs, and this model has none")
+    side = tokenizer.target
+    export_ctranslate2(
+        conversion.loaded.model, target, source=tokenizer.source.vocabulary, target=side.vocabulary,
+        start=side.start, end=side.end, unknown=side.unknown, extras=conversion.write_extras,
+    )  # fmt: skip
 
 
 def export_ctranslate2(

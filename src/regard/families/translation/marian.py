@@ -15,13 +15,34 @@ from torch import Tensor, nn
 
 from regard.checkpoints.huggingface import export_tensors
 from regard.checkpoints.models import bare, own_tensors, write_json
-from regard.errors import CheckpointError
+from regard.data.tokenizers.pair import PairTokenizer, SubwordTokenizer
+from regard.errors import CheckpointError, UsageError
+from regard.families.conversion import Conversion
 from regard.families.translation.transformer import TransformerConfig
+from regard.search.settings import read_decoding, their_settings
 
 MARIAN_MODEL = "transformer"  # the catalog model with Marian's architecture
 READING = re.compile(r"(.*_embedding\.weight|output_weight|.*\.(query|key|value|up)\.weight)")  # [..., width]
 WRITING = re.compile(r".*\.(output|down|norm)\.(weight|bias)")  # [width, ...]
 LONGEST = 512  # tokens of an answer if the model itself has no limit
+
+
+def convert_to_marian(conversion: Conversion, target: Path) -> None:
+    """Write a translator as a Marian folder, with a tokenizer that AutoTokenizer reads."""
+    from regard.data.tokenizers.huggingface_export import write_fast_tokenizer
+
+    tokenizer = conversion.tokenizer
+    if not isinstance(tokenizer, PairTokenizer):
+        raise UsageError("a Marian folder has a tokenizer of sentence pairs, and this model has none")
+
+    def extras(folder: Path) -> None:
+        conversion.write_extras(folder)
+        if isinstance(tokenizer.source, SubwordTokenizer):
+            write_fast_tokenizer(tokenizer, folder)
+
+    side, loaded = tokenizer.target, conversion.loaded
+    decoding = their_settings(read_decoding(loaded.folder).settings)
+    export_marian(loaded.model, target, start=side.start, end=side.end, decoding=decoding, extras=extras)
 
 
 def export_marian(

@@ -27,6 +27,7 @@ from regard.attention.positions import Added, Concatenated, SinusoidalPositions
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import bare, own_tensors
 from regard.errors import CheckpointError
+from regard.families.conversion import Conversion
 from regard.families.language.bert import Bert
 from regard.families.language.gpt import Gpt
 from regard.families.translation.transformer import Transformer
@@ -97,6 +98,11 @@ class StepGraph(nn.Module):
         state = EncoderDecoderState(memories, list(caches), length=past.shape[4])
         logits = self.model.step(tokens, state)
         return logits[:, 0], torch.stack([torch.stack([cache.k, cache.v]) for cache in caches])
+
+
+def convert_to_onnx(conversion: Conversion, target: Path) -> None:
+    """Write the graphs of a model, beside its tokenizer."""
+    export_onnx(conversion.loaded.model, target, extras=conversion.write_extras)
 
 
 def export_onnx(model: nn.Module, folder: Path, *, extras: Callable[[Path], None] | None = None) -> None:

@@ -222,6 +222,11 @@ class Calibration(SavedConfig):
         return cls()
 
 
+def calibration_files(folder: Path) -> list[str]:
+    """The file that belongs to a folder if it was calibrated."""
+    return [Calibration.file_name]
+
+
 def fingerprint(model: nn.Module) -> str:
     """A name for the weights of a model, made of a sample of every tensor: a training step changes it.
 
