@@ -48,6 +48,7 @@ EXCERPTS = {
     "multi30k/*.gz": 200,
     "ppi_yeast/pairs_*.tsv.gz": 120,
     "r2r/R2R_*.json.gz": 120,
+    "tatoeba/*.tsv.gz": 200,
     "tatoeba_es_en/*.tsv.gz": 200,
     "tinyshakespeare/input.txt": 300,
     "wikitext2/*.txt.gz": 150,
