@@ -1,4 +1,5 @@
-"""The structure of the package in figures: `python tests/structure.py`.
+"""The structure of the package in figures: `python tests/structure.py`; with `--commands` also how many modules of the
+package commands import, for which a model is trained for one step.
 
 A family is named by a shared file that imports it, or that has the name of one of its models, tasks or pipelines as a
 string. `claims` and `bench` compare models by name, which is their subject, so they are counted apart.
@@ -7,6 +8,7 @@ string. `claims` and `bench` compare models by name, which is their subject, so 
 import ast
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,6 +105,16 @@ def imported_by(*arguments: str) -> int:
     return int(output.splitlines()[-1])
 
 
+def count_imports() -> None:
+    """Print how many modules two commands import: a training, and a translation by the model it made."""
+    with tempfile.TemporaryDirectory() as folder:
+        few = ("training.steps=1", "training.validate_sentences=2", "data.phrasebook.count=60", "tokenizer.size=300")
+        sets = [word for each in few for word in ("--set", each)]
+        print(f"modules imported by train phrasebook: {imported_by('train', 'phrasebook', '-o', folder, *sets)}")
+        words = ("translate", "we are eating bread", "-m", folder, "--to", "es")
+        print(f"modules imported by translate: {imported_by(*words)}")
+
+
 def main() -> None:
     files = list(modules().values())
     lines = sum(path.read_text("utf-8").count("\n") for path in files)
@@ -116,6 +128,8 @@ def main() -> None:
         count = sum(path.read_text("utf-8").count("\n") for path in own)
         folders = len({path.parent for path in own})
         print(f"{family:16} {len(own):5} {count:5} {folders:7}  {len(shared) - len(apart)} ({listed}) + {len(apart)}")
+    if "--commands" in sys.argv:
+        count_imports()
 
 
 if __name__ == "__main__":
