@@ -29,7 +29,7 @@ from regard.layers.vision import ImageConfig
 from regard.training.initial_model import initial_folder
 from regard.training.recipe.sections import ModelSection
 from regard.training.safeguards import Poll
-from regard.training.task import LoaderTask, Values, loader_options
+from regard.training.task import Task, Values, loader_options
 
 B = TypeVar("B", bound=TensorBatch)
 P = TypeVar("P", bound="ImagePart")
@@ -240,7 +240,7 @@ class ImageCorpus(ABC, Generic[P]):
         return train, valid, test
 
 
-class ImageTask(LoaderTask[B], Generic[B]):
+class ImageTask(Task[B], Generic[B]):
     """Augmented images with what belongs to them; their preprocessing is saved beside the weights."""
 
     reads: ClassVar[type[ImageCorpus[Any]]]
