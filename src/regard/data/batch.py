@@ -19,8 +19,8 @@ class TensorBatch:
 
     @property
     def tokens(self) -> int:
-        """How many items the summed loss of the batch is divided by."""
-        raise NotImplementedError
+        """How many items the summed loss of the batch is divided by: its examples, the rows of the first tensor."""
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]  # a dataclass
 
     def to(self: T, device: str | torch.device, non_blocking: bool = False) -> T:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -51,8 +51,18 @@ class TensorBatch:
         return type(self)(*(None if value is None else change(value) for value in self._values()))
 
 
+class LabelsBatch(TensorBatch):
+    """Base of batches whose loss is divided by their labels that count."""
+
+    labels_mask: Bool[Tensor, "*N"]
+
+    @property
+    def tokens(self) -> int:
+        return int(self.labels_mask.sum())
+
+
 @dataclass(frozen=True)
-class Batch(TensorBatch):
+class Batch(LabelsBatch):
     """B sentence pairs, padded on the right; masks are True where there is a real token."""
 
     source: Int[Tensor, "B S"]
@@ -62,14 +72,9 @@ class Batch(TensorBatch):
     labels_mask: Bool[Tensor, "B T"]
     links: Bool[Tensor, "B T S"] | None = None  # which source tokens each label translates, if known
 
-    @property
-    def tokens(self) -> int:
-        """Target tokens, end tokens included."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
-class TextBatch(TensorBatch):
+class TextBatch(LabelsBatch):
     """B texts with labels for some tokens: every next token, or the masked ones."""
 
     inputs: Int[Tensor, "B T"]
@@ -79,25 +84,15 @@ class TextBatch(TensorBatch):
     segments: Int[Tensor, "B T"] | None = None
     follows: Int[Tensor, "B"] | None = None  # 0 where the second segment follows the first, 1 where it does not
 
-    @property
-    def tokens(self) -> int:
-        """Predicted tokens."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
-class StreamBatch(TensorBatch):
+class StreamBatch(LabelsBatch):
     """The next piece of each of B texts that are read in parallel, with every next token as label."""
 
     inputs: Int[Tensor, "B T"]
     labels: Int[Tensor, "B T"]
     labels_mask: Bool[Tensor, "B T"]
     begins: Bool[Tensor, "B"]  # True if the piece is the first of its text; the others continue the batch before
-
-    @property
-    def tokens(self) -> int:
-        """Predicted tokens."""
-        return int(self.labels_mask.sum())
 
 
 @dataclass(frozen=True)
@@ -109,11 +104,6 @@ class LabelledBatch(TensorBatch):
     segments: Int[Tensor, "B T"]
     targets: Int[Tensor, "B"] | Float[Tensor, "B"]
 
-    @property
-    def tokens(self) -> int:
-        """Texts."""
-        return len(self.targets)
-
 
 @dataclass(frozen=True)
 class SpanBatch(TensorBatch):
@@ -123,11 +113,6 @@ class SpanBatch(TensorBatch):
     mask: Bool[Tensor, "B T"]
     segments: Int[Tensor, "B T"]
     spans: Int[Tensor, "B 2"]
-
-    @property
-    def tokens(self) -> int:
-        """Questions."""
-        return len(self.spans)
 
 
 @dataclass(frozen=True)
@@ -141,14 +126,9 @@ class ImageBatch(TensorBatch):
     draws: Float[Tensor, "B K"]
     pixels: UInt8[Tensor, "B C H W"] | None = None
 
-    @property
-    def tokens(self) -> int:
-        """Images."""
-        return len(self.rows)
-
 
 @dataclass(frozen=True)
-class CaptionBatch(TensorBatch):
+class CaptionBatch(LabelsBatch):
     """B images as in `ImageBatch`, and N captions of them, N / B of each, one after another."""
 
     rows: Int[Tensor, "B"]
@@ -158,14 +138,9 @@ class CaptionBatch(TensorBatch):
     labels_mask: Bool[Tensor, "N T"]
     pixels: UInt8[Tensor, "B C H W"] | None = None
 
-    @property
-    def tokens(self) -> int:
-        """Words of the captions, end tokens included."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
-class SpeechBatch(TensorBatch):
+class SpeechBatch(LabelsBatch):
     """B utterances as samples of 16 bits, zero behind their end, with the random numbers of their augmentation."""
 
     samples: Int[Tensor, "B S"]
@@ -175,22 +150,12 @@ class SpeechBatch(TensorBatch):
     labels: Int[Tensor, "B T"]  # the text with its end token
     labels_mask: Bool[Tensor, "B T"]
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of the texts, end tokens included."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
 class VectorBatch(TensorBatch):
     """N vectors, such as the activations of a model at one place."""
 
     vectors: Float[Tensor, "N D"]
-
-    @property
-    def tokens(self) -> int:
-        """Vectors."""
-        return len(self.vectors)
 
 
 class ImageRowsBatch(Protocol):

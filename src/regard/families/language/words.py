@@ -44,11 +44,6 @@ class WindowBatch(TensorBatch):
     mask: Bool[Tensor, "B C"]  # real neighbours: within reach, in the same line, and not the word itself
     noise: Int[Tensor, "B K"]
 
-    @property
-    def tokens(self) -> int:
-        """Words."""
-        return len(self.words)
-
 
 class AliasTable(NamedTuple):
     """A distribution from which one number is drawn in constant time (Walker 1977): a column is drawn evenly, and it

@@ -305,11 +305,6 @@ class PathBatch(TensorBatch):
     places: Float[Tensor, "B C R P"]
     step_mask: Bool[Tensor, "B C R"]  # rows that there are; none where there is no candidate
 
-    @property
-    def tokens(self) -> int:
-        """Instructions."""
-        return len(self.words)
-
 
 @dataclass(frozen=True)
 class HiddenBatch(TensorBatch):

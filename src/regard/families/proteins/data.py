@@ -252,11 +252,6 @@ class InteractionBatch(TensorBatch):
         """What a model reads."""
         return self.first, self.first_mask, self.second, self.second_mask
 
-    @property
-    def tokens(self) -> int:
-        """Pairs."""
-        return len(self.labels)
-
 
 def similar_lengths(lengths: Int[np.ndarray, N], residues: int) -> Iterator[NDArray[np.int64]]:
     """The numbers of pairs, longest first, in batches of so many residues; `lengths` are of the longer proteins."""
