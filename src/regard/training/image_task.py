@@ -14,22 +14,20 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.checkpoints import write_folder
-from regard.checkpoints.models import identify
 from regard.data.batch import ImageBatch, ImageRowsBatch, TensorBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import ImageStore
 from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Place, Rows, in_batches, spread_evenly
-from regard.data.sources import PARTS
+from regard.data.sources import PARTS, Part
 from regard.errors import DataError
 from regard.layers.vision import ImageConfig
-from regard.training.initial_model import initial_folder
-from regard.training.recipe.sections import ModelSection
+from regard.training.initial_model import initial_folder, planned_config
 from regard.training.safeguards import Poll
-from regard.training.task import LoaderTask, Values, loader_options
+from regard.training.task import LoaderTask, loader_options
 
 B = TypeVar("B", bound=TensorBatch)
 P = TypeVar("P", bound="ImagePart")
@@ -251,7 +249,7 @@ class ImageTask(LoaderTask[B], Generic[B]):
     @classmethod
     def images(cls, recipe: Any) -> ImageCorpus[Any]:
         """The images of a recipe, neither written nor read yet."""
-        config = image_config(recipe.model)
+        config = planned_config(recipe.model, ImageConfig)
         size, channels = config.image_size, config.channels
         given = initial_preprocessing(recipe.model.init, size, channels)
         return cls.reads(recipe.data, size, channels, recipe.seed, given)
@@ -294,18 +292,9 @@ class ImageTask(LoaderTask[B], Generic[B]):
         """Images as the model reads them, without augmentation."""
         return self.corpus.preprocessing.normalise(images.pixels(batch))
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The metrics of the task on the validation images."""
-        return self.measured(model, self.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test images; empty if the recipe has none."""
-        part = self.corpus.test
-        return self.measured(model, self.placed(part), poll) if len(part) else {}
-
-    @abstractmethod
-    def measured(self, model: nn.Module, images: Any, poll: Poll) -> Values:
-        """The metrics of a model on some images."""
+    def held_out(self, part: Part) -> Any:
+        """The images of a part on the device."""
+        return self.valid if part == "valid" else self.placed(self.corpus.test)
 
     def save(self, folder: Path) -> None:
         """Write the preprocessing beside the weights."""
@@ -315,13 +304,3 @@ class ImageTask(LoaderTask[B], Generic[B]):
 def initial_preprocessing(init: str, size: int, channels: int) -> Preprocessing | None:
     """The preprocessing of the model that training starts from; None if it starts from nothing."""
     return Preprocessing.load(initial_folder(init), size, channels) if init else None
-
-
-def image_config(section: ModelSection) -> ImageConfig:
-    """The configuration of the model to train: the recipe's, or that of the folder it starts from."""
-    if section.init:
-        config = identify(initial_folder(section.init))[1].replace(**section.overrides)
-    else:
-        config = section.config(source_vocab=0, target_vocab=0, pad=0)
-    assert isinstance(config, ImageConfig)
-    return config

@@ -34,6 +34,7 @@ from regard.families.dictionaries.pipeline import FeatureDictionary, Subject, fi
 from regard.families.dictionaries.recipe import DictionaryRecipe
 from regard.look.reader import Example, Reader, Site, Source, observe
 from regard.search.settings import RECIPE
+from regard.training.initial_model import planned_config
 from regard.training.losses import Loss
 from regard.training.recipe.load import load_recipe
 from regard.training.run_state import LoaderPlace
@@ -176,9 +177,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     @property
     def config(self) -> SparseAutoencoderConfig:
         """The configuration of the dictionary, with the width of its place."""
-        config = self.recipe.model.config(source_vocab=1, target_vocab=1, pad=0)
-        assert isinstance(config, SparseAutoencoderConfig)
-        return config.replace(width=self.stream.probe.shape[1])
+        return planned_config(self.recipe.model, SparseAutoencoderConfig).replace(width=self.stream.probe.shape[1])
 
     @cached_property
     def carried(self) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checkpoints import write_folder
 from regard.data.loader import Loader, Rows
 from regard.errors import DataError
 from regard.families.catalog import MODELS
@@ -59,11 +58,9 @@ class FoldingTask(SupervisedTask[FoldBatch]):
     recipe: FoldingRecipe
 
     @classmethod
-    def prepare(cls, recipe: FoldingRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: FoldingRecipe, folder: Path, poll: Poll) -> None:
         """Read the chains and alignments, and compute coupling scores if the model reads them."""
-        coupled = _config(recipe).couplings
-        if not folder.exists():
-            write_folder(folder, lambda new: FoldingCorpus.write(new, recipe.data, recipe.seed, poll, coupled=coupled))
+        FoldingCorpus.write(folder, recipe.data, recipe.seed, poll, coupled=_config(recipe).couplings)
 
     def __init__(self, recipe: FoldingRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device

@@ -31,7 +31,8 @@ from regard.families.images.sagan import Sagan, SaganConfig
 from regard.families.images.task import FrechetJudge, LabelledTask
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.search.settings import SearchSettings
-from regard.training.image_task import DeviceImages, ImageRows, image_config
+from regard.training.image_task import DeviceImages, ImageRows
+from regard.training.initial_model import planned_config
 from regard.training.losses import Loss, cross_entropy, hinge_critic, hinge_generator
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, SupervisedTask, Values
@@ -170,14 +171,14 @@ class GanTask(LabelledTask):
 
     @classmethod
     def images(cls, recipe: GanRecipe) -> LabelledCorpus:
-        config = _sagan_config(recipe)
+        config = planned_config(recipe.model, SaganConfig)
         size, half = config.image_size, (0.5,) * config.channels  # the generator's pixels lie between -1 and 1
         given = Preprocessing(size=(size, size), resize=size, mean=half, std=half)
         return LabelledCorpus(recipe.data, size, config.channels, recipe.seed, given)
 
     def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
-        self.config = _sagan_config(recipe)
+        self.config = planned_config(recipe.model, SaganConfig)
         self.compiled_critic: Callable[..., Tensor] | None = None
         judge, size, channels = recipe.data.judge, self.config.image_size, self.config.channels
         self.judge = FrechetJudge(judge, size, channels, device) if judge else None
@@ -250,9 +251,3 @@ class GanTask(LabelledTask):
         """A sheet of generated images."""
         images = self._generated(model, COLUMNS * COLUMNS, seed=0)
         (folder / MADE).write_bytes(png(grid(images, COLUMNS)))
-
-
-def _sagan_config(recipe: GanRecipe) -> SaganConfig:
-    config = image_config(recipe.model)
-    assert isinstance(config, SaganConfig)
-    return config

@@ -20,8 +20,9 @@ from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.images.data import LabelledCorpus, examples_of, open_examples
 from regard.families.images.pipeline import BATCH_IMAGES, ImageClassifier
 from regard.families.images.recipe import ImagesRecipe, SegmentationRecipe
-from regard.training.image_task import DeviceImages, ImageTask, image_config
-from regard.training.initial_model import build_on_body, initialised
+from regard.layers.vision import ImageConfig
+from regard.training.image_task import DeviceImages, ImageTask
+from regard.training.initial_model import build_on_body, initialised, planned_config
 from regard.training.losses import Loss, soft_cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.scores import frechet, mean_overlap
@@ -72,7 +73,7 @@ class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):
         section, names = self.recipe.model, self.corpus.names
         if section.init:
             return initialised(section, {"classes": len(names), "class_names": names})
-        config = image_config(section)
+        config = planned_config(section, ImageConfig)
         if config.classes != len(names):
             raise ConfigError(f"model.classes is {config.classes}, but the images have {len(names)} classes")
         return MODELS[section.name].model(config.replace(class_names=names))
@@ -117,7 +118,7 @@ class SegmentationTask(LabelledTask, SupervisedTask[ImageBatch]):
 
     def build(self) -> nn.Module:
         """A model that knows the names of the classes."""
-        config = image_config(self.recipe.model)
+        config = planned_config(self.recipe.model, ImageConfig)
         if config.classes != len(self.names):
             raise ConfigError(f"model.classes is {config.classes}, but pixels have {len(self.names)} classes")
         return build_on_body(self.recipe.model, config, self.names)

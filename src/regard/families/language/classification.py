@@ -123,7 +123,7 @@ class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
         logits: Tensor = model(*read).logits
         return logits.float()
 
-    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+    def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         """The loss; for labels also accuracy, F1 and Matthews, for values Pearson and Spearman."""
         texts, labels, error = self.texts[part], self.recipe.data.labels, 0.0
         answers = torch.empty(len(texts.rows), max(1, len(labels)))

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import write_folder
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.formats.lines import Line, read_texts, split_text
 from regard.data.loader import Loader, Place, Rows
@@ -174,16 +173,11 @@ class CorpusTask(TextTask[B]):
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
             raise no_validation()
 
-    @abstractmethod
-    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
-        """The metrics of a model on the texts of a store."""
-
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The metrics on the whole validation text."""
-        return self.measured(model, self.corpus.valid, poll)
+    def held_out(self, part: Part) -> TokenStore:
+        return getattr(self.corpus, part)
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same over the test text; empty if the recipe has none."""
+        """Empty if the test text has less than two tokens, of which none is predicted."""
         return self.measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
 
 
@@ -234,13 +228,8 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """The examples of a file, or built-in ones."""
 
     @classmethod
-    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         """Copy the examples, so that a resumed run learns from the same ones."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: cls._write(recipe, temporary, poll))
-
-    @classmethod
-    def _write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         for part in PARTS:
             path: str = getattr(recipe.data, part)
             with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
@@ -270,7 +259,6 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
             raise no_validation()
         train, valid, test = (f"{len(examples):,}" for examples in self.examples.values())
         self.summary = self._summary(train, f"{valid} for validation, {test} for testing")
-        self.shown: list[Sample] = []
         self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
 
     @abstractmethod
@@ -294,7 +282,7 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """A description of the data, with the number of training texts and of the others."""
 
     @abstractmethod
-    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+    def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         """The scores of a model on a part, and what it says of each text as a line."""
 
     @classmethod
@@ -318,14 +306,10 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """The same on the test texts; empty if the recipe has none."""
         return self._shown(model, "test", poll) if self.examples["test"] else {}
 
-    def samples(self) -> Sequence[Sample]:
-        """Some of the texts that were measured, with what the model said."""
-        return self.shown
-
     @torch.inference_mode()
     def _shown(self, model: nn.Module, part: Part, poll: Poll) -> Values:
         examples = self.examples[part]
-        values, found = self.measured(model, part, poll)
+        values, found = self.said(model, part, poll)
         chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))[:SAMPLES]
         self.shown = [
             Sample(source=" ||| ".join(self.sides(examples[i])), target=self.line(examples[i]), output=found[i])

@@ -190,8 +190,7 @@ def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int])
 def _parts(total: int, count: int, rng: np.random.Generator) -> list[int]:
     """A number as a random sum of `count` numbers of at least 1; all such sums are equally probable."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
-    sizes: list[int] = np.diff(np.concatenate([[0], cuts, [total]])).astype(int).tolist()
-    return sizes
+    return np.diff(np.concatenate([[0], cuts, [total]])).astype(int).tolist()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.checkpoints import write_folder
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.formats.pairs import Pair
 from regard.data.loader import Loader, Rows
@@ -128,10 +127,31 @@ class PromptsTask(TextToTextTask):
     recipe: PromptsRecipe
 
     @classmethod
-    def prepare(cls, recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
         """Sort the prompts into files, learn the vocabulary and encode the training prompts."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+        files = {part: PairFile(folder / f"{part}.jsonl") for part in PARTS}
+        with ExitStack() as stack:
+            for part, file in files.items():
+                add = stack.enter_context(file.writer())
+                for pair in _pairs(recipe, part):
+                    poll()
+                    add(pair)
+        if recipe.model.init:
+            tokenizer = initial_tokenizer(recipe.model.init)
+        else:
+            texts = (text for pair in files["train"] for text in (pair.source, pair.target))
+            tokenizer = train_vocabulary(texts, recipe.tokenizer, "terminated")
+        tokenizer.save(folder / "tokenizer")
+        both = PromptTokenizer(tokenizer)
+        encoded = (
+            EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0]) for pair in files["train"]
+        )
+        store = PairStore.write(folder / "train", encoded, vocabulary=tokenizer.size)
+        if not len(store):
+            raise DataError("data.train has no prompt; give some")
+        names = list(recipe.data.train)
+        np.save(folder / TASKS, np.array([names.index(pair.to) for pair in files["train"]]))
+        files["train"].path.unlink()
 
     def __init__(self, recipe: PromptsRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -188,32 +208,6 @@ class PromptsTask(TextToTextTask):
             batch_tokens=self.recipe.training.batch_tokens,
             device=self.device,
         )
-
-
-def _write(recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
-    files = {part: PairFile(folder / f"{part}.jsonl") for part in PARTS}
-    with ExitStack() as stack:
-        for part, file in files.items():
-            add = stack.enter_context(file.writer())
-            for pair in _pairs(recipe, part):
-                poll()
-                add(pair)
-    if recipe.model.init:
-        tokenizer = initial_tokenizer(recipe.model.init)
-    else:
-        texts = (text for pair in files["train"] for text in (pair.source, pair.target))
-        tokenizer = train_vocabulary(texts, recipe.tokenizer, "terminated")
-    tokenizer.save(folder / "tokenizer")
-    both = PromptTokenizer(tokenizer)
-    encoded = (
-        EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0]) for pair in files["train"]
-    )
-    store = PairStore.write(folder / "train", encoded, vocabulary=tokenizer.size)
-    if not len(store):
-        raise DataError("data.train has no prompt; give some")
-    names = list(recipe.data.train)
-    np.save(folder / TASKS, np.array([names.index(pair.to) for pair in files["train"]]))
-    files["train"].path.unlink()
 
 
 def _pairs(recipe: PromptsRecipe, part: Part) -> Iterator[Pair]:

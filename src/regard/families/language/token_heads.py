@@ -134,9 +134,9 @@ class TokenHeadTask(ReadTextsTask[E, B]):
         """The names of the head's outputs; none if they are always the same."""
 
     @classmethod
-    def _write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
         """Also learn the vocabulary, unless it comes with the model."""
-        super()._write(recipe, folder, poll)
+        super().write(recipe, folder, poll)
         if recipe.model.init:
             tokenizer = initial_tokenizer(recipe.model.init)
         else:
@@ -167,7 +167,7 @@ class TokenHeadTask(ReadTextsTask[E, B]):
         """The cross-entropy of what is to be found."""
         return Loss(self.error(self._logits(model, batch), batch), torch.tensor(batch.tokens, device=self.device))
 
-    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+    def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         """The loss and the scores of the task."""
         total, tokens, texts = 0.0, 0, self.texts[part]
         for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):

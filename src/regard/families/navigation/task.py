@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from regard.data.batch import TensorBatch
 from regard.data.loader import Loader, Rows, in_batches
+from regard.data.sources import Part
 from regard.data.text.masking import Masking
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError
@@ -36,9 +37,9 @@ from regard.families.navigation.data import (
     PathStore,
     RankingBatches,
     built_in_paths,
-    prepare,
     read_paths,
     store_routes,
+    write_corpus,
 )  # fmt: skip
 from regard.families.navigation.features import FEATURES, LOCATIONS, Geometry
 from regard.families.navigation.houses import Route
@@ -71,9 +72,8 @@ class PathTask(TextTask[B]):
     recipe: PathRecipe
 
     @classmethod
-    def prepare(cls, recipe: PathRecipe, folder: Path, poll: Poll) -> None:
-        """Read the paths, make the candidates, and learn the vocabulary."""
-        prepare(recipe, folder, poll)
+    def write(cls, recipe: PathRecipe, folder: Path, poll: Poll) -> None:
+        write_corpus(recipe, folder, poll)
 
     def __init__(self, recipe: PathRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -123,8 +123,9 @@ class PathPairsTask(PathTask[HiddenBatch]):
 
     def __init__(self, recipe: PathPairsRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
-        plan = partial(self.shuffled, np.arange(len(self.rows["train"].store)))
-        self.loader = Loader(plan, self._batches("train", recipe.seed), **loader_options(recipe.training, device))
+        train = self.rows["train"]
+        plan = partial(self.shuffled, np.arange(len(train)))
+        self.loader = Loader(plan, self._batches(train, recipe.seed), **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
         """A model with the heads of pre-training."""
@@ -141,18 +142,14 @@ class PathPairsTask(PathTask[HiddenBatch]):
         match = functional.cross_entropy(output.match.float(), batch.mismatched)
         return Loss(words + masked * (steps + match), masked)
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The losses together, perplexity and accuracy of words, the error of steps, and the accuracy of matches."""
-        return self._measured(model, "valid", poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same in the houses set aside for testing; empty if there are none."""
-        return self._measured(model, "test", poll) if len(self.rows["test"].store) else {}
+    def held_out(self, part: Part) -> PathRows:
+        return self.rows[part]
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, part: PathPart, poll: Poll) -> Values:
-        make, sums = self._batches(part, VALIDATION_SEED), torch.zeros(8, dtype=torch.float64)
-        for rows in in_batches(np.arange(len(self.rows[part].store)), self.recipe.training.batch):
+    def measured(self, model: nn.Module, data: PathRows, poll: Poll) -> Values:
+        """The losses together, perplexity and accuracy of words, the error of steps, and the accuracy of matches."""
+        make, sums = self._batches(data, VALIDATION_SEED), torch.zeros(8, dtype=torch.float64)
+        for rows in in_batches(np.arange(len(data)), self.recipe.training.batch):
             poll()
             batch = make(rows, (0, 0)).to(self.device)
             output = _read(model, batch)
@@ -175,16 +172,13 @@ class PathPairsTask(PathTask[HiddenBatch]):
             "match": matched / pairs,
         }
 
-    def _batches(self, part: PathPart, seed: int) -> HiddenBatches:
+    def _batches(self, rows: PathRows, seed: int) -> HiddenBatches:
         data = self.recipe.data
-        return HiddenBatches(self.rows[part], Masking(self.tokenizer, data.share), data.mismatched, seed)
+        return HiddenBatches(rows, Masking(self.tokenizer, data.share), data.mismatched, seed)
 
 
 def _read(model: Forward, batch: HiddenBatch, *, factored: bool = False) -> VilbertOutput:
-    output: VilbertOutput = model(
-        batch.words, batch.words_mask, batch.features, batch.places, batch.step_mask, factored=factored
-    )
-    return output
+    return model(batch.words, batch.words_mask, batch.features, batch.places, batch.step_mask, factored=factored)
 
 
 def _step_errors(output: VilbertOutput, batch: HiddenBatch) -> Tensor:
@@ -337,8 +331,7 @@ def prior_scores(store: PathStore, prior: LengthPrior) -> Float[np.ndarray, "R C
     table = np.full(max(sizes.max(), *prior.viewpoints) + 1, math.log(1e-6))
     for size, share in prior.viewpoints.items():
         table[size] = math.log(share)
-    scores: np.ndarray = table[sizes] - 0.5 * ((store.lengths - prior.mean) / prior.deviation) ** 2
-    return scores
+    return table[sizes] - 0.5 * ((store.lengths - prior.mean) / prior.deviation) ** 2
 
 
 def evaluate_paths(navigator: Navigator, data: str, options: EvaluationOptions) -> Evaluation:

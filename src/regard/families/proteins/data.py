@@ -137,8 +137,7 @@ def divided(found: ProteinPairs, how: Split, held_out: float, tested: float) -> 
         both = (sorted(found.sequences[number] for number in pair) for pair in found.pairs)
         return np.array([part(_place("\t".join(pair))) for pair in both], dtype=np.int8)
     parts = np.array([part(_place(sequence)) for sequence in found.sequences], dtype=np.int8)
-    whole: NDArray[np.int8] = parts[found.pairs].max(axis=1)
-    return whole
+    return parts[found.pairs].max(axis=1)
 
 
 class InteractionSettings(SavedConfig):

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checkpoints import write_folder
-from regard.config import Config
 from regard.data.loader import Loader, Rows
 from regard.errors import DataError
 from regard.families.catalog import MODELS
@@ -80,10 +78,8 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
     recipe: InteractionsRecipe
 
     @classmethod
-    def prepare(cls, recipe: InteractionsRecipe, folder: Path, poll: Poll) -> None:
-        """Read the pairs and divide them."""
-        if not folder.exists():
-            write_folder(folder, lambda new: InteractionCorpus.write(new, recipe.data))
+    def write(cls, recipe: InteractionsRecipe, folder: Path, poll: Poll) -> None:
+        InteractionCorpus.write(folder, recipe.data)
 
     def __init__(self, recipe: InteractionsRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -97,10 +93,8 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         self.loader = Loader(self._plan, self.make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A new model."""
-        config = self.recipe.model.config(source_vocab=1, target_vocab=1, pad=0)
-        assert isinstance(config, Config)
-        return MODELS[self.recipe.model.name].model(config)
+        section = self.recipe.model
+        return MODELS[section.name].model(section.config(source_vocab=1, target_vocab=1, pad=0))
 
     def loss(self, model: Forward, batch: InteractionBatch) -> Loss:
         """The cross-entropy of yes and no, summed over pairs."""

@@ -18,6 +18,7 @@ from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.batch import RegionTextBatch
 from regard.data.loader import Loader, Rows, in_batches
+from regard.data.sources import Part
 from regard.data.synthetic.scene_texts import ANSWERS
 from regard.data.text.masking import Masking
 from regard.errors import ConfigError, DataError
@@ -102,8 +103,7 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
     @staticmethod
     def output(model: Forward, batch: RegionTextBatch) -> VilbertOutput:
         """The output of the model for a batch."""
-        read: VilbertOutput = model(batch.inputs, batch.mask, batch.features.float(), batch.places, batch.region_mask)
-        return read
+        return model(batch.inputs, batch.mask, batch.features.float(), batch.places, batch.region_mask)
 
     def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
         """Cross-entropy of the right target."""
@@ -116,17 +116,8 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
         """All texts in batches."""
         return in_batches(np.arange(len(store)), self.recipe.training.batch)
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The metrics of the task on the validation texts."""
-        return self.measured(model, self.corpus.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test texts; empty if the recipe has none."""
-        return self.measured(model, self.corpus.test, poll) if len(self.corpus.test) else {}
-
-    @abstractmethod
-    def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
-        """The metrics of a model on some texts."""
+    def held_out(self, part: Part) -> RegionTexts:
+        return getattr(self.corpus, part)
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer and how regions are found beside the weights."""
