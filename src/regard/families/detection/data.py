@@ -212,7 +212,7 @@ class RegionCorpus(ImageCorpus[RegionRows]):
     def write(self, folder: Path, skipped: list[str], poll: Poll) -> None:
         names: tuple[str, ...] = self.data.labels
         for part in PARTS:
-            path, images = self.data.place(part)
+            path, images = self.data.files(part)
             examples: Iterator[RegionExample] = iter(())
             if path:
                 names, examples = open_examples(

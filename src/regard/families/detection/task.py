@@ -88,7 +88,6 @@ class DetectionTask(ImageTask[ImageBatch], SupervisedTask[ImageBatch]):
         return DeviceRegions(part, self.device)
 
     def build(self) -> nn.Module:
-        """A model that knows the names of the classes."""
         section, names = self.recipe.model, self.corpus.names
         config = planned_config(section, ImageConfig)
         if config.classes != len(names) and not section.init:

@@ -191,7 +191,6 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         return model
 
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, VectorBatch]]:
-        """Endless batches of vectors, each with the place after it."""
         return self.stream.onward(place)
 
     def loss(self, model: Forward, batch: VectorBatch) -> Loss:
@@ -254,13 +253,11 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         return measure_dictionary(self.reader, self.site, model, self.valid, l1=price, poll=poll)
 
     def save(self, folder: Path) -> None:
-        """Write which model and place the dictionary is of."""
         model = self.recipe.data.model
         lasting = model if model.startswith("hf:") else str(Path(model).resolve())  # valid in any working folder
         Subject(model=lasting, place=self.site.name, weights=fingerprint(self.reader.model)).save(folder)
 
     def finish(self, model: nn.Module, folder: Path) -> None:
-        """Write the strongest contexts of every feature."""
         assert isinstance(model, SparseAutoencoder)
         find_contexts(self.reader, self.site, model, self.train[: self.recipe.data.contexts]).save(folder)
 

@@ -85,7 +85,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
         return list(np.resize(order, (-(-count // batch), batch)))
 
     def build(self) -> nn.Module:
-        """A new model, or one with the weights of `model.init`."""
         section = self.recipe.model
         return initialised(section, {}) if section.init else MODELS[section.name].model(_config(self.recipe))
 
@@ -132,7 +131,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
         return {"loss": mean(losses), **summed_up(scores)}
 
     def save(self, folder: Path) -> None:
-        """Write the settings beside the weights."""
         self.corpus.settings.save(folder)
 
 

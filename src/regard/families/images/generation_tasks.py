@@ -87,7 +87,6 @@ class PixelTask(LabelledTask, SupervisedTask[ImageBatch]):
         return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
 
     def save(self, folder: Path) -> None:
-        """Write the palette beside the weights."""
         self.palette.save(folder, self.side)
 
     @torch.inference_mode()
@@ -149,13 +148,10 @@ class PixelTask(LabelledTask, SupervisedTask[ImageBatch]):
         kept: list[Tensor] = []
         assert isinstance(model, Gpt)
         middle = model.decoder[len(model.decoder) // 2]
-        hook = middle.register_forward_hook(lambda _, __, output: kept.append(output.mean(dim=1).double()))
-        try:
+        with middle.register_forward_hook(lambda _, __, output: kept.append(output.mean(dim=1).double())):
             for batch in images.in_order(self.recipe.training.batch):
                 poll()
                 model(self._shifted(self.palette.encode(images.pixels(batch))))
-        finally:
-            hook.remove()
         return functional.pad(torch.cat(kept), (0, 1), value=1.0)
 
 
@@ -196,7 +192,6 @@ class GanTask(LabelledTask):
         return {CRITIC: list(model.critic.parameters()), GENERATOR: list(model.generator.parameters())}
 
     def rate(self, group: str) -> float:
-        """The critic learns faster."""
         return self.recipe.training.critic_rate if group == CRITIC else 1.0
 
     def phases(self, model: Forward, batch: ImageBatch) -> Iterator[tuple[str, Loss]]:

@@ -69,7 +69,6 @@ class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):
     recipe: ImagesRecipe
 
     def build(self) -> nn.Module:
-        """A model that knows the names of the classes."""
         section, names = self.recipe.model, self.corpus.names
         if section.init:
             return initialised(section, {"classes": len(names), "class_names": names})
@@ -117,7 +116,6 @@ class SegmentationTask(LabelledTask, SupervisedTask[ImageBatch]):
         return BACKGROUND, *self.corpus.names
 
     def build(self) -> nn.Module:
-        """A model that knows the names of the classes."""
         config = planned_config(self.recipe.model, ImageConfig)
         if config.classes != len(self.names):
             raise ConfigError(f"model.classes is {config.classes}, but pixels have {len(self.names)} classes")

@@ -61,14 +61,12 @@ class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
 
     @classmethod
     def read(cls, recipe: ClassificationRecipe, path: str, part: Part) -> Iterator[Example]:
-        """The rows of a table."""
         return recipe.data.table.read(path)
 
     def _tokenizer(self, folder: Path) -> TextTokenizer:
         return initial_tokenizer(self.recipe.model.init)
 
     def _model(self) -> nn.Module:
-        """The pretrained model with a new head."""
         labels = self.recipe.data.labels
         pooler = {"pooler": True} if "pooler" in MODELS[self.recipe.model.name].config.model_fields else {}
         return build_model(
@@ -143,7 +141,6 @@ class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
         return [text for text in example[:2] if text]
 
     def line(self, example: Example) -> str:
-        """The label, or the value."""
         return self._named(example.target)
 
     def _named(self, target: float) -> str:

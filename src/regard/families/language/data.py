@@ -39,7 +39,7 @@ from regard.families.language.recipe import (
 from regard.training.initial_model import initial_tokenizer
 from regard.training.recipe.data_sections import PlainTextSection
 from regard.training.recipe.files import PHRASEBOOK
-from regard.training.safeguards import Poll
+from regard.training.safeguards import Poll, polled
 from regard.training.stages import Stages
 from regard.training.task import SAMPLES, Sample, Values, loader_options
 from regard.training.text_task import TextTask, no_validation
@@ -87,14 +87,14 @@ def prepare(recipe: CorpusRecipe, style: Style, encode: Encode, folder: Path, po
         if recipe.model.init:
             tokenizer = initial_tokenizer(recipe.model.init)
         else:
-            texts = (line.text for line in _polled(lines(recipe.data, "train"), poll))
+            texts = (line.text for line in polled(lines(recipe.data, "train"), poll))
             tokenizer = train_vocabulary(texts, recipe.tokenizer, style, sentinels)
         tokenizer.save(place / "tokenizer")
 
     tokenizer = TextTokenizer.load(stages.once("vocabulary", learn) / "tokenizer")
 
     def write(part: Part, place: Path) -> None:
-        encoded = encode(tokenizer, _polled(lines(recipe.data, part), poll))
+        encoded = encode(tokenizer, polled(lines(recipe.data, part), poll))
         store = TokenStore.write(place / part, encoded, vocabulary=tokenizer.size)
         if part == "train" and len(store.tokens) < 2:
             raise DataError(f"{', '.join(recipe.data.paths('train'))}: no text to learn from; give data.train some")
@@ -144,12 +144,6 @@ def encoded(tokenizer: TextTokenizer, texts: Iterable[Line]) -> Iterator[tuple[L
         yield from ((line, encoding.ids) for line, encoding in zip(some, cut, strict=True))
 
 
-def _polled(texts: Iterable[Line], poll: Poll) -> Iterator[Line]:
-    for line in texts:
-        poll()
-        yield line
-
-
 class CorpusTask(TextTask[B]):
     """A corpus of plain texts, of which a subclass makes batches."""
 
@@ -163,7 +157,6 @@ class CorpusTask(TextTask[B]):
 
     @classmethod
     def prepare(cls, recipe: CorpusRecipe, folder: Path, poll: Poll) -> None:
-        """Learn the vocabulary and encode the texts."""
         prepare(recipe, cls.style, cls.encoder(recipe), folder, poll, getattr(recipe.data, "sentinels", 0))
 
     def __init__(self, recipe: CorpusRecipe, folder: Path, device: torch.device) -> None:
@@ -233,8 +226,7 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         for part in PARTS:
             path: str = getattr(recipe.data, part)
             with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                for example in cls.read(recipe, path, part) if path else ():
-                    poll()
+                for example in polled(cls.read(recipe, path, part) if path else (), poll):
                     print(json.dumps(example), file=file)
 
     @classmethod
@@ -295,7 +287,6 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """What is to be said of a text, as a line."""
 
     def build(self) -> nn.Module:
-        """The model with the head of the task."""
         return self.model
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:

@@ -62,7 +62,6 @@ class MaskedTask(CorpusTask[TextBatch]):
         self.loader = Loader(self._plan, self.train, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A model with the heads that the task needs."""
         head = "pretraining" if self.recipe.data.next_sentence else "masked"
         if self.recipe.model.overrides.get("head", "none") not in ("none", head):
             raise ConfigError(f"model.head comes from the task, which needs {head!r}; leave it out of the recipe")
@@ -226,7 +225,6 @@ class SpanCorruptionTask(CorpusTask[Batch], TextToTextTask):
 
     @classmethod
     def encoder(cls, recipe: CorpusRecipe) -> Encode:
-        """Whole lines."""
         return encode_lines
 
     def __init__(self, recipe: SpansRecipe, folder: Path, device: torch.device) -> None:
@@ -236,7 +234,6 @@ class SpanCorruptionTask(CorpusTask[Batch], TextToTextTask):
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
-        """Loss and perplexity of the spans."""
         texts, total, tokens = self._texts(store, seed=0), 0.0, 0
         starts = self._usable(block_starts(len(store.tokens) + 1, self.data.block), len(store.tokens))
         for rows in split_rows(starts, max(1, self.recipe.training.batch_tokens // self.data.block)):

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -81,27 +80,13 @@ def mixture(tasks: NDArray[np.integer], temperature: float, rng: np.random.Gener
 TASKS = "tasks.npy"  # the task of each training prompt
 
 
-@dataclass(frozen=True)
-class AnswerTokenizer:
+class AnswerTokenizer(NamedTuple):
     """The target side of `PromptTokenizer`."""
 
-    tokenizer: TextTokenizer
-
-    @property
-    def pad(self) -> int:
-        return self.tokenizer.pad
-
-    @property
-    def start(self) -> int:
-        return self.tokenizer.pad  # T5's answers begin with it
-
-    @cached_property
-    def end(self) -> int:
-        assert self.tokenizer.end is not None
-        return self.tokenizer.end
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(ids)
+    pad: int
+    start: int
+    end: int
+    decode: Callable[[Sequence[int]], str]
 
 
 @dataclass(frozen=True)
@@ -112,7 +97,9 @@ class PromptTokenizer:
 
     @property
     def target(self) -> TargetTokenizer:
-        return AnswerTokenizer(self.tokenizer)
+        pad, end = self.tokenizer.pad, self.tokenizer.end
+        assert end is not None
+        return AnswerTokenizer(pad, pad, end, self.tokenizer.decode)  # T5's answers begin with padding
 
     def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]:
         return [row.ids for row in self.tokenizer.encode(texts)]

@@ -52,7 +52,7 @@ class TokenReader(Reader[B]):
     tokenizer: TextTokenizer
 
     def __init__(self, pipeline: Any) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.tokenizer, self.config = pipeline.tokenizer, pipeline.config
 
     def real(self, batch: B, place: str) -> Bool[Tensor, "B T"]:

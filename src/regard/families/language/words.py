@@ -223,7 +223,6 @@ class WordVectorTask(CorpusTask[WindowBatch]):
 
     @classmethod
     def encoder(cls, recipe: CorpusRecipe) -> Encode:
-        """Words of the vocabulary."""
         return encode_words
 
     def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device) -> None:
@@ -246,7 +245,6 @@ class WordVectorTask(CorpusTask[WindowBatch]):
         return plan
 
     def build(self) -> nn.Module:
-        """Two vectors for every word of the vocabulary."""
         return build_model(self.recipe.model, self.tokenizer)
 
     def loss(self, model: Forward, batch: WindowBatch) -> Loss:

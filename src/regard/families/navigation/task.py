@@ -128,7 +128,6 @@ class PathPairsTask(PathTask[HiddenBatch]):
         self.loader = Loader(plan, self._batches(train, recipe.seed), **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A model with the heads of pre-training."""
         return self.new_model("pretraining")
 
     def loss(self, model: Forward, batch: HiddenBatch) -> Loss:
@@ -206,11 +205,9 @@ class RankingTask(PathTask[PathBatch]):
         self.loader = Loader(partial(self.shuffled, usable), make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A model that gives a score."""
         return self.new_model("score")
 
     def loss(self, model: Forward, batch: PathBatch) -> Loss:
-        """The cross-entropy of the candidate that succeeds."""
         return Loss(ranking_loss(model, batch), torch.full((), len(batch.words), device=self.device))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
@@ -223,7 +220,6 @@ class RankingTask(PathTask[PathBatch]):
         return values
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same in the houses set aside for testing; empty if there are none."""
         return self._measured(model, "test", poll)[0] if len(self.rows["test"].store) else {}
 
     def _measured(self, model: nn.Module, part: PathPart, poll: Poll) -> tuple[Values, Rows]:

@@ -126,7 +126,6 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         return self._measured(model, part, poll)[1] | degree
 
     def save(self, folder: Path) -> None:
-        """Write how the pairs were divided, and the training pairs of each protein, beside the weights."""
         self.corpus.settings.save(folder)
 
     def _measured(self, model: nn.Module, part: ProteinPairs, poll: Poll) -> tuple[Float[np.ndarray, N], Values]:

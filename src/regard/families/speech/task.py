@@ -247,7 +247,6 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         self.factored = training.factored(device.type)
 
     def build(self) -> nn.Module:
-        """A new model with the vocabulary of the texts, or one with the weights that the recipe starts from."""
         return build_model(self.recipe.model, self.corpus.tokenizer)
 
     def loss(self, model: Forward, batch: SpeechBatch) -> Loss:
@@ -271,12 +270,10 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         return values
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on all test utterances; empty if there are none."""
         count = len(self.corpus.parts["test"])
         return self._measure(model, "test", count, poll)[0] if count else {}
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and the form of spectrograms beside the weights."""
         self.corpus.tokenizer.save(folder)
         self.corpus.audio.save(folder)
 

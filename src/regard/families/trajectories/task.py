@@ -91,7 +91,6 @@ class ScenesTask(SupervisedTask[SceneBatch]):
         """The loss of a batch, summed over agents."""
 
     def save(self, folder: Path) -> None:
-        """Write which scenes the model has seen beside the weights."""
         self.corpus.settings.save(folder)
 
 
@@ -101,7 +100,6 @@ class ForecastTask(ScenesTask):
     recipe: ForecastRecipe
 
     def build(self) -> nn.Module:
-        """A new model, or one with the weights of `model.init`."""
         return initialised(self.recipe.model, {}) if self.recipe.model.init else AgentFormer(self.config)
 
     def loss(self, model: Forward, batch: SceneBatch) -> Loss:

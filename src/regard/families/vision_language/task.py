@@ -120,7 +120,6 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
         return getattr(self.corpus, part)
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and how regions are found beside the weights."""
         self.tokenizer.save(folder)
         save_finder(self.recipe.data.regions, folder)
 
@@ -157,7 +156,6 @@ class VisionLanguageTask(RegionTextTask):
     recipe: VisionLanguageRecipe
 
     def maker(self) -> MaskedPairMaker:
-        """Masked pairs of the training texts."""
         return self._masked(self.corpus.train, self.recipe.seed)
 
     def _masked(self, store: RegionTexts, seed: int) -> MaskedPairMaker:
@@ -228,7 +226,6 @@ class RetrievalTask(RegionTextTask):
     recipe: RetrievalRecipe
 
     def maker(self) -> ChoiceMaker:
-        """Right pairs of the training texts, each with wrong ones."""
         return self._choices(self.corpus.train, self.recipe.seed)
 
     def _choices(self, store: RegionTexts, seed: int) -> ChoiceMaker:
@@ -283,7 +280,6 @@ class TargetTask(RegionTextTask):
     """Texts that have one right target among the outputs of the model."""
 
     def maker(self) -> PairMaker:
-        """The training texts with their images."""
         return self.pairs(self.corpus.train)
 
     @torch.inference_mode()

@@ -66,6 +66,31 @@ class ImagesSection(Config):
         return self
 
 
+class DescribedImagesSection(Config):
+    """[data] of images that files beside them describe, with captions or boxes; or `scenes`."""
+
+    train: str
+    valid: str = ""
+    test: str = ""
+    train_images: str = ""  # a folder or an archive; by default it is looked for beside the file that describes them
+    valid_images: str = ""
+    test_images: str = ""
+    split: NonNegativeInt = 0  # how many of the last training images are held out if valid is not given
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the images are the built-in ones."""
+        return self.train == SCENES
+
+    def files(self, part: Part) -> tuple[str, str]:
+        """The file that describes the images of a part and their place; empty if there are none."""
+        return (SCENES, "") if self.built_in else (getattr(self, part), getattr(self, f"{part}_images"))
+
+    def _refuse_two_validations(self) -> None:
+        if self.valid and self.split:
+            raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
+
+
 def refuse_mixing(task: str, augmentation: Augmentation) -> None:
     """Refuse mixup and cutmix for a task whose targets cannot be mixed."""
     if augmentation.mixup or augmentation.cutmix:
