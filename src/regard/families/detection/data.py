@@ -196,7 +196,6 @@ class RegionRows:
             raise DataError(f"{folder} is not a complete set of boxes ({error}); prepare it again") from error
 
     def taken(self, rows: NDArray[np.int64]) -> RegionRows:
-        """Some of them."""
         tables = (self.sizes[rows], self.boxes[rows], self.labels[rows], self.ignored[rows])
         return RegionRows(self.images.taken(rows), *tables)
 

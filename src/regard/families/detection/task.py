@@ -64,7 +64,7 @@ Pair = tuple[TrueBoxes, FoundBoxes]  # of one image
 def detection_loss(model: Forward, images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"], truth: Truth) -> Loss:
     """The four losses of both stages, summed over images."""
     total: Tensor = sum(losses.sum() for losses in model(images, sizes, truth))
-    return Loss(total, torch.full((), len(images), device=images.device))
+    return Loss.of(total, len(images))
 
 
 def found_pairs(

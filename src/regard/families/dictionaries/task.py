@@ -33,10 +33,9 @@ from regard.families.dictionaries.model import Coded, SparseAutoencoder, SparseA
 from regard.families.dictionaries.pipeline import FeatureDictionary, Subject, find_contexts, fingerprint
 from regard.families.dictionaries.recipe import DictionaryRecipe
 from regard.look.reader import Example, Reader, Site, Source, observe
-from regard.search.settings import RECIPE
 from regard.training.initial_model import planned_config
 from regard.training.losses import Loss
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.run_state import LoaderPlace
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Optimizers, SupervisedTask, Values
@@ -134,8 +133,7 @@ def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: Evalu
 
     `count` is the most examples that are read; texts are cut as in training.
     """
-    source, path = Source(data, "test", count=options.count, seed=options.seed), options.folder / RECIPE
-    recipe = load_recipe(path) if path.is_file() else None
+    source, recipe = Source(data, "test", count=options.count, seed=options.seed), trained_recipe(options.folder)
     if isinstance(recipe, DictionaryRecipe):
         cut = recipe.data
         source = replace(source, block=cut.block, documents=cut.documents, to=cut.to)
@@ -206,7 +204,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
             total = total + training.l1 * coded.features.sum()
         elif training.dead_weight:
             total = total + training.dead_weight * self._left_to_dead(dictionary, coded, error.detach())
-        return Loss(total / dictionary.config.width, torch.full((), len(error), device=error.device))
+        return Loss.of(total / dictionary.config.width, len(error))
 
     def _count(self, active: Bool[Tensor, "N F"]) -> None:
         idle = self.carried[IDLE]

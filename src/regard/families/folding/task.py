@@ -93,7 +93,7 @@ class FoldingTask(SupervisedTask[FoldBatch]):
         answer = model(*batch, recycles=len(batch.recycles))
         losses = sum(weight * value for weight, value in self._parts(answer, batch) if weight)
         assert isinstance(losses, Tensor)
-        return Loss(losses.sum(), torch.full((), len(losses), device=losses.device))
+        return Loss.of(losses.sum(), len(losses))
 
     def _parts(self, answer: Folded, batch: FoldBatch) -> list[tuple[float, Float[Tensor, B]]]:
         """Every loss of each chain, and its weight."""

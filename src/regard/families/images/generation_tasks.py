@@ -81,7 +81,7 @@ class PixelTask(LabelledTask, SupervisedTask[ImageBatch]):
     def _error(self, model: Forward, tokens: Int[Tensor, "B T"]) -> Loss:
         logits = model(self._shifted(tokens), factored=self.recipe.training.factored(self.device.type))
         total = cross_entropy(logits, tokens, torch.ones_like(tokens, dtype=torch.bool)) / tokens.shape[1]
-        return Loss(total, torch.full((), len(tokens), device=self.device))
+        return Loss.of(total, len(tokens))
 
     def _shifted(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
@@ -198,16 +198,15 @@ class GanTask(LabelledTask):
         """The critic judges real and generated images; then the generator makes new ones for it."""
         networks = cast(Sagan, model)  # may be compiled
         labels = self._labels(self.train.labels[batch.rows])
-        count = torch.full((), len(labels), device=self.device)
         pixels = self.recipe.augmentation(self.train.pixels(batch).float() / 255, batch.draws).images
         real = self.corpus.preprocessing.normalise(pixels)
         with torch.no_grad():
             made = model(networks.draw(labels), labels)
         critic = self._critic(model)
         scores = critic(torch.cat([real, made]), labels.repeat(2))  # one call, since each computes the spectral norms
-        yield CRITIC, Loss(hinge_critic(*scores.chunk(2)), count)
+        yield CRITIC, Loss.of(hinge_critic(*scores.chunk(2)), len(labels))
         made = model(networks.draw(labels), labels)
-        yield GENERATOR, Loss(hinge_generator(critic(made, labels)), count)
+        yield GENERATOR, Loss.of(hinge_generator(critic(made, labels)), len(labels))
 
     def _critic(self, model: Forward) -> Callable[..., Tensor]:
         """The critic, compiled if the generator is: the loop compiles only what it calls, which is the generator."""

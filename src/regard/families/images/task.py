@@ -85,7 +85,7 @@ class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):
         smoothing = self.recipe.training.label_smoothing
         targets = (1 - smoothing) * targets + smoothing / targets.shape[1]
         logits: Tensor = model(self.corpus.preprocessing.normalise(mixed.images))
-        return Loss(soft_cross_entropy(logits, targets), torch.full((), len(targets), device=self.device))
+        return Loss.of(soft_cross_entropy(logits, targets), len(targets))
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
@@ -128,7 +128,7 @@ class SegmentationTask(LabelledTask, SupervisedTask[ImageBatch]):
         assert changed.masks is not None
         logits = model(self.corpus.preprocessing.normalise(changed.images)).float()
         total = functional.cross_entropy(logits, changed.masks, reduction="sum") / changed.masks[0].numel()
-        return Loss(total, torch.full((), len(masks), device=self.device))
+        return Loss.of(total, len(masks))
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:

@@ -231,7 +231,6 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
 
     @classmethod
     def copied(cls, folder: Path, part: Part) -> list[E]:
-        """The examples that were copied."""
         with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
             return [cls.example(*json.loads(line)) for line in file]
 
@@ -290,7 +289,6 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         return self.model
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The loss and the scores of the task."""
         return self._shown(model, "valid", poll)
 
     def test(self, model: nn.Module, poll: Poll) -> Values:

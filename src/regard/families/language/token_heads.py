@@ -165,7 +165,7 @@ class TokenHeadTask(ReadTextsTask[E, B]):
 
     def loss(self, model: Forward, batch: B) -> Loss:
         """The cross-entropy of what is to be found."""
-        return Loss(self.error(self._logits(model, batch), batch), torch.tensor(batch.tokens, device=self.device))
+        return Loss.of(self.error(self._logits(model, batch), batch), batch.tokens)
 
     def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         total, tokens, texts = 0.0, 0, self.texts[part]

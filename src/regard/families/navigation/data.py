@@ -125,7 +125,6 @@ class PathStore:
 
     @property
     def there(self) -> Bool[np.ndarray, "R C"]:
-        """Which candidates there are."""
         return self.candidates[..., 0] >= 0
 
     @property

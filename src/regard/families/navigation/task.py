@@ -48,9 +48,8 @@ from regard.families.navigation.recipe import PathPairsRecipe, PathRecipe, Ranki
 from regard.families.navigation.synthetic import HOUSES
 from regard.families.navigation.vlnbert import score_candidates
 from regard.families.vision_language.model import VilbertConfig, VilbertOutput, build_two_streams
-from regard.search.settings import RECIPE
 from regard.training.losses import Loss, cross_entropy
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.safeguards import Poll
 from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
 from regard.training.text_task import TextTask
@@ -208,7 +207,7 @@ class RankingTask(PathTask[PathBatch]):
         return self.new_model("score")
 
     def loss(self, model: Forward, batch: PathBatch) -> Loss:
-        return Loss(ranking_loss(model, batch), torch.full((), len(batch.words), device=self.device))
+        return Loss.of(ranking_loss(model, batch), len(batch.words))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Success, SPL and error in houses not trained on, and the same in those trained on if there are paths."""
@@ -386,6 +385,5 @@ def _groups(navigator: Navigator, routes: list[Route], own: bool) -> Iterator[tu
 
 def _is_own(data: str, folder: Path) -> bool:
     """Whether a file is the one that the model in a folder was trained on."""
-    file = folder / RECIPE
-    trained = getattr(getattr(load_recipe(file), "data", None), "train", "") if file.is_file() else ""
+    trained = getattr(getattr(trained_recipe(folder), "data", None), "train", "")
     return Path(data).name == Path(str(trained)).name

@@ -51,7 +51,6 @@ class ProteinPairs:
         return len(self.labels)
 
     def some(self, rows: NDArray[np.integer]) -> ProteinPairs:
-        """Some of the pairs, of the same proteins."""
         return ProteinPairs(self.names, self.sequences, self.pairs[rows], self.labels[rows])
 
 

@@ -30,9 +30,8 @@ from regard.families.proteins.data import (
     similar_lengths,
 )
 from regard.families.proteins.recipe import InteractionsRecipe
-from regard.search.settings import RECIPE
 from regard.training.losses import Loss
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.safeguards import Poll
 from regard.training.scores import accuracy, f1, ranks
 from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values, loader_options
@@ -100,7 +99,7 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         """The cross-entropy of yes and no, summed over pairs."""
         scores: Float[Tensor, B] = model(*batch.inputs).float()
         total = functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum")
-        return Loss(total, torch.full((), len(scores), device=scores.device))
+        return Loss.of(total, len(scores))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The loss, and how well the pairs for validation are told apart."""
@@ -168,8 +167,7 @@ def evaluate_interactions(predictor: InteractionPredictor, data: str, options: E
     Pairs whose protein has no sequence are left out and named. The sequences lie beside the pairs, or are those of the
     model's recipe.
     """
-    file, unread = options.folder / RECIPE, list[str]()
-    recipe = load_recipe(file) if file.is_file() else None
+    recipe, unread = trained_recipe(options.folder), list[str]()
     assert recipe is None or isinstance(recipe, InteractionsRecipe)
     found = read_pairs(data, _sequences(data, recipe), unread)
     scores: dict[str, object] = {}

@@ -107,10 +107,7 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
 
     def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
         """Cross-entropy of the right target."""
-        return Loss(
-            target_loss(self.output(model, batch), batch.targets),
-            torch.full((), len(batch.targets), device=self.device),
-        )
+        return Loss.of(target_loss(self.output(model, batch), batch.targets), len(batch.targets))
 
     def in_order(self, store: RegionTexts) -> list[Rows]:
         """All texts in batches."""
