@@ -16,7 +16,6 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.checkpoints import write_folder
 from regard.data.batch import ImageBatch, ImageRowsBatch, TensorBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import ImageStore
@@ -201,9 +200,14 @@ class ImageCorpus(ABC, Generic[P]):
         return text + self.details + left_out
 
     def prepare(self, folder: Path, poll: Poll) -> None:
-        """Write the images into `folder`, unless it exists from before."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: self._prepare(temporary, poll))
+        """Write the images and their preprocessing into a new folder."""
+        skipped: list[str] = []
+        self.write(folder, skipped, poll)
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+        train = self._parts(folder)[0]
+        self.check(train)
+        mean, deviation = train.images.mean_and_deviation()
+        (self.given or self.resizing.replace(mean=tuple(mean), std=tuple(deviation))).save(folder)
 
     def open(self, folder: Path) -> Self:
         """Read what `prepare` wrote."""
@@ -216,15 +220,6 @@ class ImageCorpus(ABC, Generic[P]):
         """Reject training images from which nothing can be learnt."""
         if not len(train):
             raise DataError(f"{self.data.train}: there is no image to learn from; give data.train some")
-
-    def _prepare(self, folder: Path, poll: Poll) -> None:
-        skipped: list[str] = []
-        self.write(folder, skipped, poll)
-        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
-        train = self._parts(folder)[0]
-        self.check(train)
-        mean, deviation = train.images.mean_and_deviation()
-        (self.given or self.resizing.replace(mean=tuple(mean), std=tuple(deviation))).save(folder)
 
     def _parts(self, folder: Path) -> tuple[P, P, P]:
         train, valid, test = (self.part(folder / part) for part in PARTS)
@@ -255,7 +250,7 @@ class ImageTask(LoaderTask[B], Generic[B]):
         return cls.reads(recipe.data, size, channels, recipe.seed, given)
 
     @classmethod
-    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         """Decode the images to the size of the model."""
         cls.images(recipe).prepare(folder, poll)
 
