@@ -13,7 +13,12 @@ from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError
 from regard.search.settings import SearchSettings
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.data_sections import DescribedImagesSection, ScenesSection, refuse_mixing
+from regard.training.recipe.data_sections import (
+    DescribedImagesSection,
+    ScenesSection,
+    refuse_mixing,
+    refuse_two_validations,
+)
 from regard.training.recipe.files import SCENES
 from regard.training.recipe.sections import (
     EXACT,
@@ -39,7 +44,7 @@ class CaptionsSection(DescribedImagesSection):
             raise ConfigError(f"data.train names no captions; give a file of them, or {SCENES!r}")
         if self.built_in and (self.valid or self.test or self.split):
             raise ConfigError("the built-in scenes have parts of their own; size them with [data.scenes]")
-        self._refuse_two_validations()
+        refuse_two_validations(self)
         return self
 
 

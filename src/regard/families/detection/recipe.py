@@ -17,7 +17,7 @@ from regard.config import Config
 from regard.data.images.augmentation import Augmentation
 from regard.errors import ConfigError
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.data_sections import DescribedImagesSection, ScenesSection
+from regard.training.recipe.data_sections import DescribedImagesSection, ScenesSection, refuse_two_validations
 from regard.training.recipe.sections import ExampleTrainingSection, Metric, ModelSection
 
 AP = Metric("ap", higher_is_better=True)  # the mean over IoU thresholds .50 to .95
@@ -39,7 +39,7 @@ class RegionsSection(DescribedImagesSection):
     def _check(self) -> Self:
         if self.built_in and (self.valid or self.test or self.split or self.labels):
             raise ConfigError("the built-in scenes have parts and labels of their own; size them with [data.scenes]")
-        self._refuse_two_validations()
+        refuse_two_validations(self)
         return self
 
 

@@ -61,8 +61,7 @@ class ImagesSection(Config):
             raise ConfigError(f"data.train names no images; give a file, a folder, a list of them, or {SCENES!r}")
         if self.built_in and (self.valid or self.test or self.split or self.labels):
             raise ConfigError("the built-in scenes have parts and labels of their own; size them with [data.scenes]")
-        if self.valid and self.split:
-            raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
+        refuse_two_validations(self)
         return self
 
 
@@ -86,9 +85,11 @@ class DescribedImagesSection(Config):
         """The file that describes the images of a part and their place; empty if there are none."""
         return (SCENES, "") if self.built_in else (getattr(self, part), getattr(self, f"{part}_images"))
 
-    def _refuse_two_validations(self) -> None:
-        if self.valid and self.split:
-            raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
+
+def refuse_two_validations(data: ImagesSection | DescribedImagesSection) -> None:
+    """Refuse validation images of their own beside some of the training images."""
+    if data.valid and data.split:
+        raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
 
 
 def refuse_mixing(task: str, augmentation: Augmentation) -> None:
