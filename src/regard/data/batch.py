@@ -19,8 +19,8 @@ class TensorBatch:
 
     @property
     def tokens(self) -> int:
-        """How many items the summed loss of the batch is divided by."""
-        raise NotImplementedError
+        """How many items the summed loss of the batch is divided by: its examples, the rows of the first tensor."""
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]  # a dataclass
 
     def to(self: T, device: str | torch.device, non_blocking: bool = False) -> T:
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -52,13 +52,12 @@ class TensorBatch:
 
 
 class LabelsBatch(TensorBatch):
-    """Base of batches whose loss is that of every label that counts."""
+    """Base of batches whose loss is divided by their labels that count."""
 
-    labels_mask: Bool[Tensor, "_ T"]
+    labels_mask: Bool[Tensor, "*N"]
 
     @property
     def tokens(self) -> int:
-        """Labels that count, end tokens included."""
         return int(self.labels_mask.sum())
 
 
@@ -105,11 +104,6 @@ class LabelledBatch(TensorBatch):
     segments: Int[Tensor, "B T"]
     targets: Int[Tensor, "B"] | Float[Tensor, "B"]
 
-    @property
-    def tokens(self) -> int:
-        """Texts."""
-        return len(self.targets)
-
 
 @dataclass(frozen=True)
 class SpanBatch(TensorBatch):
@@ -119,11 +113,6 @@ class SpanBatch(TensorBatch):
     mask: Bool[Tensor, "B T"]
     segments: Int[Tensor, "B T"]
     spans: Int[Tensor, "B 2"]
-
-    @property
-    def tokens(self) -> int:
-        """Questions."""
-        return len(self.spans)
 
 
 @dataclass(frozen=True)
@@ -136,11 +125,6 @@ class ImageBatch(TensorBatch):
     rows: Int[Tensor, "B"]
     draws: Float[Tensor, "B K"]
     pixels: UInt8[Tensor, "B C H W"] | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Images."""
-        return len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -172,11 +156,6 @@ class VectorBatch(TensorBatch):
     """N vectors, such as the activations of a model at one place."""
 
     vectors: Float[Tensor, "N D"]
-
-    @property
-    def tokens(self) -> int:
-        """Vectors."""
-        return len(self.vectors)
 
 
 class ImageRowsBatch(Protocol):

@@ -62,8 +62,7 @@ FAMILIES: dict[str, Row] = {
 @cache
 def family(name: str) -> Family:
     """A family of the table."""
-    found: Family = import_module(f"{__package__}.{name}").FAMILY
-    return found
+    return import_module(f"{__package__}.{name}").FAMILY
 
 
 @cache
@@ -83,8 +82,7 @@ class Names(Mapping[str, E], Generic[E]):
         families = (family(self._owners[name]),) if name in self._owners else installed()
         for each in families:
             if name in (entries := getattr(each, self.part)):
-                entry: E = entries[name]
-                return entry
+                return entries[name]
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:

@@ -55,26 +55,22 @@ class ModelEntry(Entry):
     @cached_property
     def model(self) -> type[nn.Module]:
         """The class of the model."""
-        model: type[nn.Module] = self.load(self.class_name)
-        return model
+        return self.load(self.class_name)
 
     @cached_property
     def config(self) -> type[Config]:
         """The class of its configuration."""
-        config: type[Config] = self.load(self.config_name)
-        return config
+        return self.load(self.config_name)
 
     @cached_property
     def example(self) -> Example:
         """The pass that `regard plan` runs; it stands beside the configuration."""
-        example: Example = self.load(f"{self.config_name.rpartition('.')[0]}.EXAMPLE")
-        return example
+        return self.load(f"{self.config_name.rpartition('.')[0]}.EXAMPLE")
 
     @cached_property
     def presets(self) -> dict[str, dict[str, Any]]:
         """The values of its named sizes; they stand beside the configuration."""
-        presets: dict[str, dict[str, Any]] = self.load(f"{self.config_name.rpartition('.')[0]}.PRESETS")
-        return presets
+        return self.load(f"{self.config_name.rpartition('.')[0]}.PRESETS")
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,12 @@ class TaskEntry(Entry):
     @cached_property
     def recipe(self) -> type[Recipe]:
         """The class of its recipe."""
-        recipe: type[Recipe] = self.load(self.recipe_name)
-        return recipe
+        return self.load(self.recipe_name)
 
     @cached_property
     def task(self) -> type[Task[Any]]:
         """The task class."""
-        task: type[Task[Any]] = self.load(self.class_name)
-        return task
+        return self.load(self.class_name)
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,6 @@ def entry_of(model: str | Path) -> PipelineEntry:
     return PIPELINES[find_pipeline(resolve(local_folder(model)))]
 
 
-def ability_of(model: str | Path) -> str:
-    """What the model of a folder, or of `hf:owner/name`, can do."""
-    return entry_of(model).ability
-
-
 def input_of(model: str | Path) -> str:
     """What the model of a folder, or of `hf:owner/name`, reads."""
     return entry_of(model).input

@@ -104,6 +104,9 @@ class Reader(ABC, Generic[B]):
     model: nn.Module
     device: torch.device
 
+    def __init__(self, pipeline: Any) -> None:
+        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+
     @abstractmethod
     def examples(self, source: Source) -> Iterator[Example]:
         """The examples of some data."""
@@ -227,8 +230,12 @@ def side_of(place: Place | str) -> str:
     """What the positions of a place belong to: "source" in an encoder or the body of a model of images, and in what a
     decoder looks at there."""
     name = place if isinstance(place, str) else place.name
-    crossing = ".cross." in f".{name}" and name.endswith((".keys", ".values"))
-    return "source" if name.startswith(("encoder", "body")) or crossing else "target"
+    return "source" if name.startswith(("encoder", "body")) or is_looked_at(name) else "target"
+
+
+def is_looked_at(place: str) -> bool:
+    """Whether a place holds what an attention between two sides looks at, which belongs to the other side."""
+    return ".cross." in f".{place}" and place.endswith((".keys", ".values"))
 
 
 def summed_loss(logits: Any, labels: Int[Tensor, "*N"], counted: Bool[Tensor, "*N"]) -> tuple[float, int]:
@@ -369,7 +376,7 @@ class PixelReader(Reader[B]):
     at_once: ClassVar = AT_ONCE
 
     def __init__(self, pipeline: PipelineOfImages) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.shape = (pipeline.preprocessing.channels, *pipeline.preprocessing.size)
 
     def row(self, image: Image.Image | str) -> NDArray[np.uint8]:

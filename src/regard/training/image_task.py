@@ -14,21 +14,19 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.checkpoints import write_folder
 from regard.data.batch import ImageBatch, ImageRowsBatch, TensorBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import ImageStore
 from regard.data.images.reading import Preprocessing
 from regard.data.loader import Loader, Place, Rows, in_batches, spread_evenly
-from regard.data.sources import PARTS
+from regard.data.sources import PARTS, Part
 from regard.errors import DataError
 from regard.layers.vision import ImageConfig
 from regard.training.initial_model import initial_folder, planned_config
-from regard.training.recipe.sections import ModelSection
 from regard.training.safeguards import Poll
-from regard.training.task import Task, Values, loader_options
+from regard.training.task import Task, loader_options
 
 B = TypeVar("B", bound=TensorBatch)
 P = TypeVar("P", bound="ImagePart")
@@ -202,9 +200,14 @@ class ImageCorpus(ABC, Generic[P]):
         return text + self.details + left_out
 
     def prepare(self, folder: Path, poll: Poll) -> None:
-        """Write the images into `folder`, unless it exists from before."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: self._prepare(temporary, poll))
+        """Write the images and their preprocessing into a new folder."""
+        skipped: list[str] = []
+        self.write(folder, skipped, poll)
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
+        train = self._parts(folder)[0]
+        self.check(train)
+        mean, deviation = train.images.mean_and_deviation()
+        (self.given or self.resizing.replace(mean=tuple(mean), std=tuple(deviation))).save(folder)
 
     def open(self, folder: Path) -> Self:
         """Read what `prepare` wrote."""
@@ -217,15 +220,6 @@ class ImageCorpus(ABC, Generic[P]):
         """Reject training images from which nothing can be learnt."""
         if not len(train):
             raise DataError(f"{self.data.train}: there is no image to learn from; give data.train some")
-
-    def _prepare(self, folder: Path, poll: Poll) -> None:
-        skipped: list[str] = []
-        self.write(folder, skipped, poll)
-        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
-        train = self._parts(folder)[0]
-        self.check(train)
-        mean, deviation = train.images.mean_and_deviation()
-        (self.given or self.resizing.replace(mean=tuple(mean), std=tuple(deviation))).save(folder)
 
     def _parts(self, folder: Path) -> tuple[P, P, P]:
         train, valid, test = (self.part(folder / part) for part in PARTS)
@@ -250,13 +244,13 @@ class ImageTask(Task[B], Generic[B]):
     @classmethod
     def images(cls, recipe: Any) -> ImageCorpus[Any]:
         """The images of a recipe, neither written nor read yet."""
-        config = image_config(recipe.model)
+        config = planned_config(recipe.model, ImageConfig)
         size, channels = config.image_size, config.channels
         given = initial_preprocessing(recipe.model.init, size, channels)
         return cls.reads(recipe.data, size, channels, recipe.seed, given)
 
     @classmethod
-    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         """Decode the images to the size of the model."""
         cls.images(recipe).prepare(folder, poll)
 
@@ -293,18 +287,9 @@ class ImageTask(Task[B], Generic[B]):
         """Images as the model reads them, without augmentation."""
         return self.corpus.preprocessing.normalise(images.pixels(batch))
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The metrics of the task on the validation images."""
-        return self.measured(model, self.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test images; empty if the recipe has none."""
-        part = self.corpus.test
-        return self.measured(model, self.placed(part), poll) if len(part) else {}
-
-    @abstractmethod
-    def measured(self, model: nn.Module, images: Any, poll: Poll) -> Values:
-        """The metrics of a model on some images."""
+    def held_out(self, part: Part) -> Any:
+        """The images of a part on the device."""
+        return self.valid if part == "valid" else self.placed(self.corpus.test)
 
     def save(self, folder: Path) -> None:
         """Write the preprocessing beside the weights."""
@@ -314,8 +299,3 @@ class ImageTask(Task[B], Generic[B]):
 def initial_preprocessing(init: str, size: int, channels: int) -> Preprocessing | None:
     """The preprocessing of the model that training starts from; None if it starts from nothing."""
     return Preprocessing.load(initial_folder(init), size, channels) if init else None
-
-
-def image_config(section: ModelSection) -> ImageConfig:
-    """The configuration of the model to train: the recipe's, or that of the folder it starts from."""
-    return planned_config(section, ImageConfig)

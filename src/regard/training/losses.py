@@ -27,6 +27,11 @@ class Loss(NamedTuple):
     total: Float[Tensor, ""]
     tokens: Int[Tensor, ""]
 
+    @classmethod
+    def of(cls, total: Float[Tensor, ""], examples: int) -> "Loss":
+        """A loss summed over so many examples."""
+        return cls(total, torch.full((), examples, device=total.device))
+
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """Cross-entropy whose forward pass also computes the gradient, in the buffer of the log-probabilities.

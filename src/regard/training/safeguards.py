@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,14 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 
 Poll = Callable[[], None]  # called wherever work can stop; raises if a signal has come
+T = TypeVar("T")
+
+
+def polled(items: Iterable[T], poll: Poll) -> Iterator[T]:
+    """The items as they are; work can stop before each."""
+    for item in items:
+        poll()
+        yield item
 
 
 class SignalError(RegardError):

@@ -15,8 +15,10 @@ from typing import Any, Generic, Self, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
+from regard.checkpoints import write_folder
 from regard.data.batch import TensorBatch
 from regard.data.loader import Loader
+from regard.data.sources import Part
 from regard.training.distributed import Ranks
 from regard.training.losses import Loss
 from regard.training.recipe.base import Recipe
@@ -65,9 +67,15 @@ class Task(ABC, Generic[B]):
         return ""
 
     @classmethod
-    @abstractmethod
     def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         """Write the data of a run into `folder`, unless it exists from before; `poll` may raise to stop."""
+        if not folder.exists():
+            write_folder(folder, lambda new: cls.write(recipe, new, poll))
+
+    @classmethod
+    def write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+        """Write the data into a new folder; tasks that prepare them in stages override `prepare` instead."""
+        raise NotImplementedError
 
     @abstractmethod
     def __init__(self, recipe: Any, folder: Path, device: torch.device) -> None:
@@ -110,13 +118,22 @@ class Task(ABC, Generic[B]):
         """Change the weights in place, in a task that sets `updates`; the loss is from before."""
         raise NotImplementedError
 
-    @abstractmethod
+    def held_out(self, part: Part) -> Any:
+        """The data of a part as `measured` takes them; their length is 0 if the recipe has none."""
+        return ()
+
+    def measured(self, model: nn.Module, data: Any, poll: Poll) -> Values:
+        """The metrics of the task on the data of a part."""
+        raise NotImplementedError
+
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The metrics of the task on the validation data."""
+        return self.measured(model, self.held_out("valid"), poll)
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """The same on the test data; empty if the recipe has none."""
-        return {}
+        data = self.held_out("test")
+        return self.measured(model, data, poll) if len(data) else {}
 
     def samples(self) -> Sequence[Sample]:
         """What the last validation kept to be shown, if it kept any."""

@@ -119,7 +119,6 @@ class CaptionedRows:
         return len(self.images)
 
     def taken(self, rows: NDArray[np.int64]) -> CaptionedRows:
-        """Some of them."""
         return CaptionedRows(self.images.taken(rows), self.captions)
 
 

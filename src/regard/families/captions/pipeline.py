@@ -57,7 +57,6 @@ class Caption:
     alternatives: list[Caption] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The caption as plain values."""
         return {"text": self.text, "score": self.score, "finished": self.finished}
 
 

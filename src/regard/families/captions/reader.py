@@ -68,7 +68,6 @@ class CaptionReader(PixelReader[CaptionInputs]):
         return fed_tokens(self.tokenizer, example[1].tolist())
 
     def answer(self, example: Example, position: int) -> str:
-        """The caption of the image."""
         return self.pipeline.describe(self.pixels([example]), self.pipeline.settings)[0].text
 
     def output_names(self) -> Callable[[int], str]:

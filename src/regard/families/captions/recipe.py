@@ -7,14 +7,18 @@ from typing import ClassVar, Literal, Self
 import pydantic
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from regard.config import Config, Fraction
+from regard.config import Fraction
 from regard.data.images.augmentation import Augmentation
-from regard.data.sources import Part
 from regard.data.tokenizers.training import VocabularyConfig
 from regard.errors import ConfigError
 from regard.search.settings import SearchSettings
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.data_sections import ScenesSection, refuse_mixing
+from regard.training.recipe.data_sections import (
+    DescribedImagesSection,
+    ScenesSection,
+    refuse_mixing,
+    refuse_two_validations,
+)
 from regard.training.recipe.files import SCENES
 from regard.training.recipe.sections import (
     EXACT,
@@ -26,29 +30,13 @@ from regard.training.recipe.sections import (
 )
 
 
-class CaptionsSection(Config):
+class CaptionsSection(DescribedImagesSection):
     """[data] of captioned images: a file of captions for each part, or `scenes`."""
 
     count: ClassVar[int] = 0  # captioners learn from all images
 
-    train: str
-    valid: str = ""
-    test: str = ""
-    train_images: str = ""  # a folder or an archive; by default it is looked for beside the captions
-    valid_images: str = ""
-    test_images: str = ""
-    split: NonNegativeInt = 0  # how many of the last training images are held out if valid is not given
     skip_bad: bool = False  # leave out damaged images, and images and captions without each other; they are counted
     scenes: ScenesSection = ScenesSection()
-
-    @property
-    def built_in(self) -> bool:
-        """Whether the images are the built-in ones."""
-        return self.train == SCENES
-
-    def files(self, part: Part) -> tuple[str, str]:
-        """The file of captions of a part and the place of its images; empty if there are none."""
-        return (SCENES, "") if self.built_in else (getattr(self, part), getattr(self, f"{part}_images"))
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -56,8 +44,7 @@ class CaptionsSection(Config):
             raise ConfigError(f"data.train names no captions; give a file of them, or {SCENES!r}")
         if self.built_in and (self.valid or self.test or self.split):
             raise ConfigError("the built-in scenes have parts of their own; size them with [data.scenes]")
-        if self.valid and self.split:
-            raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
+        refuse_two_validations(self)
         return self
 
 

@@ -84,7 +84,6 @@ class CaptioningTask(ImageTask[CaptionBatch], SupervisedTask[CaptionBatch]):
         return DeviceCaptions(part, self.device, self.pad)
 
     def build(self) -> nn.Module:
-        """A new model with the vocabulary of the captions, or one with the weights that the recipe starts from."""
         section = self.recipe.model
         model = build_model(section, self.corpus.tokenizer)
         assert isinstance(model, Captioner)
@@ -148,7 +147,6 @@ class CaptioningTask(ImageTask[CaptionBatch], SupervisedTask[CaptionBatch]):
         return captions, [images.texts[row] for row in rows]
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and the preprocessing beside the weights."""
         self.corpus.tokenizer.save(folder)
         super().save(folder)
 

@@ -196,7 +196,6 @@ class RegionRows:
             raise DataError(f"{folder} is not a complete set of boxes ({error}); prepare it again") from error
 
     def taken(self, rows: NDArray[np.int64]) -> RegionRows:
-        """Some of them."""
         tables = (self.sizes[rows], self.boxes[rows], self.labels[rows], self.ignored[rows])
         return RegionRows(self.images.taken(rows), *tables)
 
@@ -212,7 +211,7 @@ class RegionCorpus(ImageCorpus[RegionRows]):
     def write(self, folder: Path, skipped: list[str], poll: Poll) -> None:
         names: tuple[str, ...] = self.data.labels
         for part in PARTS:
-            path, images = self.data.place(part)
+            path, images = self.data.files(part)
             examples: Iterator[RegionExample] = iter(())
             if path:
                 names, examples = open_examples(

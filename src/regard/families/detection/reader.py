@@ -69,7 +69,6 @@ class BoxReader(PixelReader[DetectionInputs]):
             raise UsageError(f"{place} has a vector for each box, and boxes depend on the pass; choose a place of body")
 
     def answer(self, example: Example, position: int) -> str:
-        """The most probable objects."""
         image = Image.fromarray(self._fitted(example).pixels.transpose(1, 2, 0).squeeze())
         objects = self.pipeline.detect(image, SURE)[0].objects[:SHOWN]
         return ", ".join(f"{found.label} {found.score:.0%}" for found in objects) or "no object"

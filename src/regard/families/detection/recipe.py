@@ -15,11 +15,9 @@ from torch.nn import functional
 
 from regard.config import Config
 from regard.data.images.augmentation import Augmentation
-from regard.data.sources import Part
 from regard.errors import ConfigError
 from regard.training.recipe.base import Recipe
-from regard.training.recipe.data_sections import ScenesSection
-from regard.training.recipe.files import SCENES
+from regard.training.recipe.data_sections import DescribedImagesSection, ScenesSection, refuse_two_validations
 from regard.training.recipe.sections import ExampleTrainingSection, Metric, ModelSection
 
 AP = Metric("ap", higher_is_better=True)  # the mean over IoU thresholds .50 to .95
@@ -29,36 +27,19 @@ OWN_DRAWS = 6  # random numbers of an image, before those of its colours
 LEAST_SIDE = 2.0  # pixels of a box that still counts
 
 
-class RegionsSection(Config):
+class RegionsSection(DescribedImagesSection):
     """[data]: where the annotated images are: COCO's JSON, a folder of Pascal VOC, or `scenes`."""
 
-    train: str
-    valid: str = ""
-    test: str = ""
-    train_images: str = ""  # folder or tar archive of the images of COCO's JSON, if it is not beside it
-    valid_images: str = ""
-    test_images: str = ""
-    split: NonNegativeInt = 0  # how many of the last training images are held out if valid is not given
     count: NonNegativeInt = 0  # learn from this many of them, drawn by the seed; 0: all
     labels: tuple[str, ...] = ()  # names of the classes, in order; default: as in the training file
     skip_bad: bool = False  # leave out boxes without area or outside of their image, and unreadable images; name them
     scenes: ScenesSection = ScenesSection()
 
-    def place(self, part: Part) -> tuple[str, str]:
-        """The annotations of a part, and where its images are."""
-        return (SCENES, "") if self.built_in else (getattr(self, part), getattr(self, f"{part}_images"))
-
-    @property
-    def built_in(self) -> bool:
-        """Whether the images are the built-in ones."""
-        return self.train == SCENES
-
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if self.built_in and (self.valid or self.test or self.split or self.labels):
             raise ConfigError("the built-in scenes have parts and labels of their own; size them with [data.scenes]")
-        if self.valid and self.split:
-            raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
+        refuse_two_validations(self)
         return self
 
 

@@ -277,8 +277,7 @@ def weighted_rows_on_gpu(
     rows: Float[Tensor, "M C"], places: Int[Tensor, "N K"], weights: Float[Tensor, "N K"]
 ) -> Float[Tensor, "N C"]:
     """As `weighted_rows`; weights and sums are in single precision."""
-    summed: Tensor = _WeightedRows.apply(rows.contiguous(), places.int().contiguous(), weights.float().contiguous())
-    return summed
+    return _WeightedRows.apply(rows.contiguous(), places.int().contiguous(), weights.float().contiguous())
 
 
 class _WeightedRows(torch.autograd.Function):

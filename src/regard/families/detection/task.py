@@ -32,8 +32,9 @@ from regard.families.detection.data import (
 )
 from regard.families.detection.proposals import Truth
 from regard.families.detection.recipe import DetectionRecipe
-from regard.training.image_task import ImageTask, image_config
-from regard.training.initial_model import build_on_body
+from regard.layers.vision import ImageConfig
+from regard.training.image_task import ImageTask
+from regard.training.initial_model import build_on_body, planned_config
 from regard.training.losses import Loss
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, SupervisedTask, Values
@@ -63,7 +64,7 @@ Pair = tuple[TrueBoxes, FoundBoxes]  # of one image
 def detection_loss(model: Forward, images: Float[Tensor, "B C H W"], sizes: Float[Tensor, "B 2"], truth: Truth) -> Loss:
     """The four losses of both stages, summed over images."""
     total: Tensor = sum(losses.sum() for losses in model(images, sizes, truth))
-    return Loss(total, torch.full((), len(images), device=images.device))
+    return Loss.of(total, len(images))
 
 
 def found_pairs(
@@ -87,9 +88,8 @@ class DetectionTask(ImageTask[ImageBatch], SupervisedTask[ImageBatch]):
         return DeviceRegions(part, self.device)
 
     def build(self) -> nn.Module:
-        """A model that knows the names of the classes."""
         section, names = self.recipe.model, self.corpus.names
-        config = image_config(section)
+        config = planned_config(section, ImageConfig)
         if config.classes != len(names) and not section.init:
             raise ConfigError(
                 f"model.classes is {config.classes}, but boxes have {len(names)} classes: {', '.join(names)}"

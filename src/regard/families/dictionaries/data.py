@@ -25,7 +25,7 @@ from regard.families.dictionaries.recipe import ReadSection, is_built_in
 from regard.families.loading import load_pipeline
 from regard.look.reader import PREFIX, Example, Reader, Site, Source, observe, reader_of
 from regard.training.run_state import LoaderPlace
-from regard.training.safeguards import Poll
+from regard.training.safeguards import Poll, polled
 from regard.training.stages import Stages
 
 FEWEST = 2  # examples of a part
@@ -82,12 +82,7 @@ def prepare_examples(data: ReadSection, seed: int, folder: Path, poll: Poll) -> 
 
 
 def _write(reader: Reader[Any], source: Source, poll: Poll, folder: Path) -> None:
-    def polled() -> Iterator[Example]:
-        for example in read_examples(reader, source):
-            poll()
-            yield example
-
-    ExampleStore.write(folder / source.part, polled(), reader.columns)
+    ExampleStore.write(folder / source.part, polled(read_examples(reader, source), poll), reader.columns)
     if len(ExampleStore.open(folder / source.part)) < FEWEST:
         raise DataError(
             f"{source.path}: there is nothing to read for the {source.part} part; give other data, or a larger block"

@@ -33,9 +33,9 @@ from regard.families.dictionaries.model import Coded, SparseAutoencoder, SparseA
 from regard.families.dictionaries.pipeline import FeatureDictionary, Subject, find_contexts, fingerprint
 from regard.families.dictionaries.recipe import DictionaryRecipe
 from regard.look.reader import Example, Reader, Site, Source, observe
-from regard.search.settings import RECIPE
+from regard.training.initial_model import planned_config
 from regard.training.losses import Loss
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.run_state import LoaderPlace
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Optimizers, SupervisedTask, Values
@@ -133,8 +133,7 @@ def evaluate_dictionary(dictionary: FeatureDictionary, data: str, options: Evalu
 
     `count` is the most examples that are read; texts are cut as in training.
     """
-    source, path = Source(data, "test", count=options.count, seed=options.seed), options.folder / RECIPE
-    recipe = load_recipe(path) if path.is_file() else None
+    source, recipe = Source(data, "test", count=options.count, seed=options.seed), trained_recipe(options.folder)
     if isinstance(recipe, DictionaryRecipe):
         cut = recipe.data
         source = replace(source, block=cut.block, documents=cut.documents, to=cut.to)
@@ -176,9 +175,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
     @property
     def config(self) -> SparseAutoencoderConfig:
         """The configuration of the dictionary, with the width of its place."""
-        config = self.recipe.model.config(source_vocab=1, target_vocab=1, pad=0)
-        assert isinstance(config, SparseAutoencoderConfig)
-        return config.replace(width=self.stream.probe.shape[1])
+        return planned_config(self.recipe.model, SparseAutoencoderConfig).replace(width=self.stream.probe.shape[1])
 
     @cached_property
     def carried(self) -> dict[str, Tensor]:
@@ -192,7 +189,6 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         return model
 
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, VectorBatch]]:
-        """Endless batches of vectors, each with the place after it."""
         return self.stream.onward(place)
 
     def loss(self, model: Forward, batch: VectorBatch) -> Loss:
@@ -208,7 +204,7 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
             total = total + training.l1 * coded.features.sum()
         elif training.dead_weight:
             total = total + training.dead_weight * self._left_to_dead(dictionary, coded, error.detach())
-        return Loss(total / dictionary.config.width, torch.full((), len(error), device=error.device))
+        return Loss.of(total / dictionary.config.width, len(error))
 
     def _count(self, active: Bool[Tensor, "N F"]) -> None:
         idle = self.carried[IDLE]
@@ -255,13 +251,11 @@ class DictionaryTask(SupervisedTask[VectorBatch]):
         return measure_dictionary(self.reader, self.site, model, self.valid, l1=price, poll=poll)
 
     def save(self, folder: Path) -> None:
-        """Write which model and place the dictionary is of."""
         model = self.recipe.data.model
         lasting = model if model.startswith("hf:") else str(Path(model).resolve())  # valid in any working folder
         Subject(model=lasting, place=self.site.name, weights=fingerprint(self.reader.model)).save(folder)
 
     def finish(self, model: nn.Module, folder: Path) -> None:
-        """Write the strongest contexts of every feature."""
         assert isinstance(model, SparseAutoencoder)
         find_contexts(self.reader, self.site, model, self.train[: self.recipe.data.contexts]).save(folder)
 

@@ -342,11 +342,6 @@ class FoldBatch(FoldInputs):
         """Chains, residues and rows, as `regard plan` counts them."""
         return len(self.rows), self.rows.shape[2], self.rows.shape[1]
 
-    @property
-    def tokens(self) -> int:
-        """Chains."""
-        return len(self.sequence)
-
 
 def pad_inputs(proteins: Sequence[ProteinInput], depth: int) -> FoldInputs:
     """Proteins as tensors with at most `depth` rows each, evenly spread over their alignments."""

@@ -51,9 +51,7 @@ class ChainReader(Reader[ChainInputs]):
 
     columns: ClassVar = {"rows": "|i1", "numbers": "<i4", "couplings": "<f4", "places": "<f4", "known": "|u1"}
     built_in: ClassVar = (BUILT_IN,)
-
-    def __init__(self, pipeline: StructurePredictor) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+    pipeline: StructurePredictor
 
     def examples(self, source: Source) -> Iterator[Example]:
         numbers = (len(PARTS) * number + PARTS.index(source.part) for number in range(source.count))

@@ -101,5 +101,4 @@ class FoldingRecipe(Recipe):
 
     @property
     def files(self) -> list[str]:
-        """The paths of its data; built-in data have none."""
         return [] if self.data.built_in else [path for path in (self.data.train, self.data.alignments) if path]

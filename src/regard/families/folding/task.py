@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checkpoints import write_folder
 from regard.data.loader import Loader, Rows
 from regard.errors import DataError
 from regard.families.catalog import MODELS
@@ -59,11 +58,9 @@ class FoldingTask(SupervisedTask[FoldBatch]):
     recipe: FoldingRecipe
 
     @classmethod
-    def prepare(cls, recipe: FoldingRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: FoldingRecipe, folder: Path, poll: Poll) -> None:
         """Read the chains and alignments, and compute coupling scores if the model reads them."""
-        coupled = _config(recipe).couplings
-        if not folder.exists():
-            write_folder(folder, lambda new: FoldingCorpus.write(new, recipe.data, recipe.seed, poll, coupled=coupled))
+        FoldingCorpus.write(folder, recipe.data, recipe.seed, poll, coupled=_config(recipe).couplings)
 
     def __init__(self, recipe: FoldingRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -88,7 +85,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
         return list(np.resize(order, (-(-count // batch), batch)))
 
     def build(self) -> nn.Module:
-        """A new model, or one with the weights of `model.init`."""
         section = self.recipe.model
         return initialised(section, {}) if section.init else MODELS[section.name].model(_config(self.recipe))
 
@@ -97,7 +93,7 @@ class FoldingTask(SupervisedTask[FoldBatch]):
         answer = model(*batch, recycles=len(batch.recycles))
         losses = sum(weight * value for weight, value in self._parts(answer, batch) if weight)
         assert isinstance(losses, Tensor)
-        return Loss(losses.sum(), torch.full((), len(losses), device=losses.device))
+        return Loss.of(losses.sum(), len(losses))
 
     def _parts(self, answer: Folded, batch: FoldBatch) -> list[tuple[float, Float[Tensor, B]]]:
         """Every loss of each chain, and its weight."""
@@ -135,7 +131,6 @@ class FoldingTask(SupervisedTask[FoldBatch]):
         return {"loss": mean(losses), **summed_up(scores)}
 
     def save(self, folder: Path) -> None:
-        """Write the settings beside the weights."""
         self.corpus.settings.save(folder)
 
 

@@ -82,8 +82,7 @@ def _with_gaps(values: Float[np.ndarray, "A B"], known: Bool[np.ndarray, "A B"],
 
 
 def _rounded(values: np.ndarray, digits: int) -> list[Any]:
-    rounded: list[Any] = values.astype(np.float64).round(digits).tolist()
-    return rounded
+    return values.astype(np.float64).round(digits).tolist()
 
 
 def _read(predictor: StructurePredictor, given: GivenInput) -> tuple[ProteinInput, Chain | None]:

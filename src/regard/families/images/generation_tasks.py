@@ -31,7 +31,8 @@ from regard.families.images.sagan import Sagan, SaganConfig
 from regard.families.images.task import FrechetJudge, LabelledTask
 from regard.families.language.gpt import Gpt, GptConfig
 from regard.search.settings import SearchSettings
-from regard.training.image_task import DeviceImages, ImageRows, image_config
+from regard.training.image_task import DeviceImages, ImageRows
+from regard.training.initial_model import planned_config
 from regard.training.losses import Loss, cross_entropy, hinge_critic, hinge_generator
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, SupervisedTask, Values
@@ -80,13 +81,12 @@ class PixelTask(LabelledTask, SupervisedTask[ImageBatch]):
     def _error(self, model: Forward, tokens: Int[Tensor, "B T"]) -> Loss:
         logits = model(self._shifted(tokens), factored=self.recipe.training.factored(self.device.type))
         total = cross_entropy(logits, tokens, torch.ones_like(tokens, dtype=torch.bool)) / tokens.shape[1]
-        return Loss(total, torch.full((), len(tokens), device=self.device))
+        return Loss.of(total, len(tokens))
 
     def _shifted(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
         return functional.pad(tokens[:, :-1], (1, 0), value=self.start)
 
     def save(self, folder: Path) -> None:
-        """Write the palette beside the weights."""
         self.palette.save(folder, self.side)
 
     @torch.inference_mode()
@@ -148,13 +148,10 @@ class PixelTask(LabelledTask, SupervisedTask[ImageBatch]):
         kept: list[Tensor] = []
         assert isinstance(model, Gpt)
         middle = model.decoder[len(model.decoder) // 2]
-        hook = middle.register_forward_hook(lambda _, __, output: kept.append(output.mean(dim=1).double()))
-        try:
+        with middle.register_forward_hook(lambda _, __, output: kept.append(output.mean(dim=1).double())):
             for batch in images.in_order(self.recipe.training.batch):
                 poll()
                 model(self._shifted(self.palette.encode(images.pixels(batch))))
-        finally:
-            hook.remove()
         return functional.pad(torch.cat(kept), (0, 1), value=1.0)
 
 
@@ -170,14 +167,14 @@ class GanTask(LabelledTask):
 
     @classmethod
     def images(cls, recipe: GanRecipe) -> LabelledCorpus:
-        config = _sagan_config(recipe)
+        config = planned_config(recipe.model, SaganConfig)
         size, half = config.image_size, (0.5,) * config.channels  # the generator's pixels lie between -1 and 1
         given = Preprocessing(size=(size, size), resize=size, mean=half, std=half)
         return LabelledCorpus(recipe.data, size, config.channels, recipe.seed, given)
 
     def __init__(self, recipe: GanRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
-        self.config = _sagan_config(recipe)
+        self.config = planned_config(recipe.model, SaganConfig)
         self.compiled_critic: Callable[..., Tensor] | None = None
         judge, size, channels = recipe.data.judge, self.config.image_size, self.config.channels
         self.judge = FrechetJudge(judge, size, channels, device) if judge else None
@@ -195,23 +192,21 @@ class GanTask(LabelledTask):
         return {CRITIC: list(model.critic.parameters()), GENERATOR: list(model.generator.parameters())}
 
     def rate(self, group: str) -> float:
-        """The critic learns faster."""
         return self.recipe.training.critic_rate if group == CRITIC else 1.0
 
     def phases(self, model: Forward, batch: ImageBatch) -> Iterator[tuple[str, Loss]]:
         """The critic judges real and generated images; then the generator makes new ones for it."""
         networks = cast(Sagan, model)  # may be compiled
         labels = self._labels(self.train.labels[batch.rows])
-        count = torch.full((), len(labels), device=self.device)
         pixels = self.recipe.augmentation(self.train.pixels(batch).float() / 255, batch.draws).images
         real = self.corpus.preprocessing.normalise(pixels)
         with torch.no_grad():
             made = model(networks.draw(labels), labels)
         critic = self._critic(model)
         scores = critic(torch.cat([real, made]), labels.repeat(2))  # one call, since each computes the spectral norms
-        yield CRITIC, Loss(hinge_critic(*scores.chunk(2)), count)
+        yield CRITIC, Loss.of(hinge_critic(*scores.chunk(2)), len(labels))
         made = model(networks.draw(labels), labels)
-        yield GENERATOR, Loss(hinge_generator(critic(made, labels)), count)
+        yield GENERATOR, Loss.of(hinge_generator(critic(made, labels)), len(labels))
 
     def _critic(self, model: Forward) -> Callable[..., Tensor]:
         """The critic, compiled if the generator is: the loop compiles only what it calls, which is the generator."""
@@ -250,9 +245,3 @@ class GanTask(LabelledTask):
         """A sheet of generated images."""
         images = self._generated(model, COLUMNS * COLUMNS, seed=0)
         (folder / MADE).write_bytes(png(grid(images, COLUMNS)))
-
-
-def _sagan_config(recipe: GanRecipe) -> SaganConfig:
-    config = image_config(recipe.model)
-    assert isinstance(config, SaganConfig)
-    return config

@@ -260,7 +260,6 @@ class Mvit(nn.Module):
         self.apply(small_weights)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
-        """Logits of the classes."""
         tokens, _ = self._stages(images)[-1]
         tokens = self.norm(tokens)
         return self.output(tokens[:, 0] if self.class_token is not None else tokens.mean(dim=1))

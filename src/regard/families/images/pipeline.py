@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -165,7 +165,6 @@ class ImageClassifier(ImagePipeline):
     cannot = "classifies no images"
 
     def summary(self, image: ImageSource) -> dict[str, str]:
-        """The most probable class."""
         (answer,) = self.classify(image)
         return {answer.label: f"{answer.probability:.1%}"}
 
@@ -201,7 +200,6 @@ class ImageSegmenter(ImagePipeline):
             )
 
     def summary(self, image: ImageSource) -> dict[str, str]:
-        """The part of the image that each class covers."""
         return {name: f"{share:.0%}" for name, share in self.segment(image)[0].shares.items()}
 
     @torch.inference_mode()
@@ -250,13 +248,11 @@ def _grids(model: nn.Module) -> Iterator[dict[str, Grid]]:
 
         return module.register_forward_pre_hook(hook)
 
-    windowed = {name for name, module in model.named_modules() if isinstance(module, Windowed)}
-    handles = [watch(name, model.get_submodule(name)) for name in windowed]
-    try:
+    windowed = [name for name, module in model.named_modules() if isinstance(module, Windowed)]
+    with ExitStack() as hooks:
+        for name in windowed:
+            hooks.enter_context(watch(name, model.get_submodule(name)))
         yield grids
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def layer_attention(

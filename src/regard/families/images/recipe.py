@@ -1,4 +1,4 @@
-"""The recipe of task `gan`."""
+"""The recipes of tasks on images: classes, masks, pixels, and generated images."""
 
 from __future__ import annotations
 

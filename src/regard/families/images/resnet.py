@@ -175,7 +175,6 @@ class Resnet(nn.Module):
         self._initialise()
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
-        """Logits of the classes."""
         return self.output(self.features(images)[-1].mean(dim=(2, 3)))
 
     def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:

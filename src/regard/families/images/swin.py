@@ -311,7 +311,6 @@ class Swin(nn.Module):
                     nn.init.zeros_(weight)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
-        """Logits of the classes."""
         return self.output(self.norm(self._stages(images)[-1]).mean(dim=(1, 2)))
 
     def features(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B D h w"]]:

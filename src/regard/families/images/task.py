@@ -20,8 +20,9 @@ from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.images.data import LabelledCorpus, examples_of, open_examples
 from regard.families.images.pipeline import BATCH_IMAGES, ImageClassifier
 from regard.families.images.recipe import ImagesRecipe, SegmentationRecipe
-from regard.training.image_task import DeviceImages, ImageTask, image_config
-from regard.training.initial_model import build_on_body, initialised
+from regard.layers.vision import ImageConfig
+from regard.training.image_task import DeviceImages, ImageTask
+from regard.training.initial_model import build_on_body, initialised, planned_config
 from regard.training.losses import Loss, soft_cross_entropy
 from regard.training.safeguards import Poll
 from regard.training.scores import frechet, mean_overlap
@@ -68,11 +69,10 @@ class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):
     recipe: ImagesRecipe
 
     def build(self) -> nn.Module:
-        """A model that knows the names of the classes."""
         section, names = self.recipe.model, self.corpus.names
         if section.init:
             return initialised(section, {"classes": len(names), "class_names": names})
-        config = image_config(section)
+        config = planned_config(section, ImageConfig)
         if config.classes != len(names):
             raise ConfigError(f"model.classes is {config.classes}, but the images have {len(names)} classes")
         return MODELS[section.name].model(config.replace(class_names=names))
@@ -85,7 +85,7 @@ class ImageClassificationTask(LabelledTask, SupervisedTask[ImageBatch]):
         smoothing = self.recipe.training.label_smoothing
         targets = (1 - smoothing) * targets + smoothing / targets.shape[1]
         logits: Tensor = model(self.corpus.preprocessing.normalise(mixed.images))
-        return Loss(soft_cross_entropy(logits, targets), torch.full((), len(targets), device=self.device))
+        return Loss.of(soft_cross_entropy(logits, targets), len(targets))
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:
@@ -116,8 +116,7 @@ class SegmentationTask(LabelledTask, SupervisedTask[ImageBatch]):
         return BACKGROUND, *self.corpus.names
 
     def build(self) -> nn.Module:
-        """A model that knows the names of the classes."""
-        config = image_config(self.recipe.model)
+        config = planned_config(self.recipe.model, ImageConfig)
         if config.classes != len(self.names):
             raise ConfigError(f"model.classes is {config.classes}, but pixels have {len(self.names)} classes")
         return build_on_body(self.recipe.model, config, self.names)
@@ -129,7 +128,7 @@ class SegmentationTask(LabelledTask, SupervisedTask[ImageBatch]):
         assert changed.masks is not None
         logits = model(self.corpus.preprocessing.normalise(changed.images)).float()
         total = functional.cross_entropy(logits, changed.masks, reduction="sum") / changed.masks[0].numel()
-        return Loss(total, torch.full((), len(masks), device=self.device))
+        return Loss.of(total, len(masks))
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, images: DeviceImages, poll: Poll) -> Values:

@@ -25,8 +25,7 @@ from regard.families.language.token_heads import AnsweringTask, TaggingTask, ask
 from regard.search.settings import RECIPE
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, symmetric_divergence
-from regard.training.recipe.base import Recipe
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.safeguards import Poll
 from regard.training.scores import Numbers, label_scores, value_scores
 from regard.training.task import Forward, Values
@@ -61,14 +60,12 @@ class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
 
     @classmethod
     def read(cls, recipe: ClassificationRecipe, path: str, part: Part) -> Iterator[Example]:
-        """The rows of a table."""
         return recipe.data.table.read(path)
 
     def _tokenizer(self, folder: Path) -> TextTokenizer:
         return initial_tokenizer(self.recipe.model.init)
 
     def _model(self) -> nn.Module:
-        """The pretrained model with a new head."""
         labels = self.recipe.data.labels
         pooler = {"pooler": True} if "pooler" in MODELS[self.recipe.model.name].config.model_fields else {}
         return build_model(
@@ -123,7 +120,7 @@ class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
         logits: Tensor = model(*read).logits
         return logits.float()
 
-    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+    def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         """The loss; for labels also accuracy, F1 and Matthews, for values Pearson and Spearman."""
         texts, labels, error = self.texts[part], self.recipe.data.labels, 0.0
         answers = torch.empty(len(texts.rows), max(1, len(labels)))
@@ -139,11 +136,9 @@ class TextClassificationTask(ReadTextsTask[Example, LabelledBatch]):
 
     @classmethod
     def sides(cls, example: Example) -> Sequence[str]:
-        """The text, and the second one of a pair."""
         return [text for text in example[:2] if text]
 
     def line(self, example: Example) -> str:
-        """The label, or the value."""
         return self._named(example.target)
 
     def _named(self, target: float) -> str:
@@ -160,7 +155,7 @@ def evaluate_texts(encoder: TextEncoder, data: str, options: EvaluationOptions) 
     encoder.warns = False  # the share of unknown words is among the scores
     match encoder.config.head:
         case "tags":
-            recipe = _recipe(options.folder)
+            recipe = trained_recipe(options.folder)
             column = recipe.data.column if isinstance(recipe, TagsRecipe) else None
             tagged, kind = list(tagged_texts(data, "test", options.count, options.seed, column)), "tagged text"
             texts = [example.text for example in tagged]
@@ -181,17 +176,13 @@ def evaluate_texts(encoder: TextEncoder, data: str, options: EvaluationOptions) 
 
 def label_tables(folder: Path) -> LabelledTextsSection:
     """The tables of texts and labels that the recipe of a model names."""
-    recipe = _recipe(folder)
+    recipe = trained_recipe(folder)
     if not isinstance(recipe, ClassificationRecipe):
         raise UsageError(
             f"{folder} has no {RECIPE} of a classifier, which says where texts and labels are in a table; "
             "measure a model that `regard train` made"
         )
     return recipe.data
-
-
-def _recipe(folder: Path) -> Recipe | None:
-    return load_recipe(str(folder / RECIPE)) if (folder / RECIPE).is_file() else None
 
 
 def _labels_scored(encoder: TextEncoder, section: LabelledTextsSection, rows: Sequence[Example]) -> Values:

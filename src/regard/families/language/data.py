@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints import write_folder
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.formats.lines import Line, read_texts, split_text
 from regard.data.loader import Loader, Place, Rows
@@ -40,7 +39,7 @@ from regard.families.language.recipe import (
 from regard.training.initial_model import initial_tokenizer
 from regard.training.recipe.data_sections import PlainTextSection
 from regard.training.recipe.files import PHRASEBOOK
-from regard.training.safeguards import Poll
+from regard.training.safeguards import Poll, polled
 from regard.training.stages import Stages
 from regard.training.task import SAMPLES, Sample, Values, loader_options
 from regard.training.text_task import TextTask, no_validation
@@ -88,14 +87,14 @@ def prepare(recipe: CorpusRecipe, style: Style, encode: Encode, folder: Path, po
         if recipe.model.init:
             tokenizer = initial_tokenizer(recipe.model.init)
         else:
-            texts = (line.text for line in _polled(lines(recipe.data, "train"), poll))
+            texts = (line.text for line in polled(lines(recipe.data, "train"), poll))
             tokenizer = train_vocabulary(texts, recipe.tokenizer, style, sentinels)
         tokenizer.save(place / "tokenizer")
 
     tokenizer = TextTokenizer.load(stages.once("vocabulary", learn) / "tokenizer")
 
     def write(part: Part, place: Path) -> None:
-        encoded = encode(tokenizer, _polled(lines(recipe.data, part), poll))
+        encoded = encode(tokenizer, polled(lines(recipe.data, part), poll))
         store = TokenStore.write(place / part, encoded, vocabulary=tokenizer.size)
         if part == "train" and len(store.tokens) < 2:
             raise DataError(f"{', '.join(recipe.data.paths('train'))}: no text to learn from; give data.train some")
@@ -145,12 +144,6 @@ def encoded(tokenizer: TextTokenizer, texts: Iterable[Line]) -> Iterator[tuple[L
         yield from ((line, encoding.ids) for line, encoding in zip(some, cut, strict=True))
 
 
-def _polled(texts: Iterable[Line], poll: Poll) -> Iterator[Line]:
-    for line in texts:
-        poll()
-        yield line
-
-
 class CorpusTask(TextTask[B]):
     """A corpus of plain texts, of which a subclass makes batches."""
 
@@ -164,7 +157,6 @@ class CorpusTask(TextTask[B]):
 
     @classmethod
     def prepare(cls, recipe: CorpusRecipe, folder: Path, poll: Poll) -> None:
-        """Learn the vocabulary and encode the texts."""
         prepare(recipe, cls.style, cls.encoder(recipe), folder, poll, getattr(recipe.data, "sentinels", 0))
 
     def __init__(self, recipe: CorpusRecipe, folder: Path, device: torch.device) -> None:
@@ -174,16 +166,11 @@ class CorpusTask(TextTask[B]):
         if recipe.training.validate_every and len(self.corpus.valid.tokens) < 2:
             raise no_validation()
 
-    @abstractmethod
-    def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
-        """The metrics of a model on the texts of a store."""
-
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The metrics on the whole validation text."""
-        return self.measured(model, self.corpus.valid, poll)
+    def held_out(self, part: Part) -> TokenStore:
+        return getattr(self.corpus, part)
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same over the test text; empty if the recipe has none."""
+        """Empty if the test text has less than two tokens, of which none is predicted."""
         return self.measured(model, self.corpus.test, poll) if len(self.corpus.test.tokens) > 1 else {}
 
 
@@ -234,23 +221,16 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """The examples of a file, or built-in ones."""
 
     @classmethod
-    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         """Copy the examples, so that a resumed run learns from the same ones."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: cls._write(recipe, temporary, poll))
-
-    @classmethod
-    def _write(cls, recipe: Any, folder: Path, poll: Poll) -> None:
         for part in PARTS:
             path: str = getattr(recipe.data, part)
             with (folder / f"{part}.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-                for example in cls.read(recipe, path, part) if path else ():
-                    poll()
+                for example in polled(cls.read(recipe, path, part) if path else (), poll):
                     print(json.dumps(example), file=file)
 
     @classmethod
     def copied(cls, folder: Path, part: Part) -> list[E]:
-        """The examples that were copied."""
         with (folder / f"{part}.jsonl").open(encoding="utf-8", newline="\n") as file:
             return [cls.example(*json.loads(line)) for line in file]
 
@@ -270,7 +250,6 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
             raise no_validation()
         train, valid, test = (f"{len(examples):,}" for examples in self.examples.values())
         self.summary = self._summary(train, f"{valid} for validation, {test} for testing")
-        self.shown: list[Sample] = []
         self.loader = Loader(self._plan, self.texts["train"], **loader_options(recipe.training, device))
 
     @abstractmethod
@@ -294,7 +273,7 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """A description of the data, with the number of training texts and of the others."""
 
     @abstractmethod
-    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
+    def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         """The scores of a model on a part, and what it says of each text as a line."""
 
     @classmethod
@@ -307,25 +286,19 @@ class ReadTextsTask(TextTask[B], Generic[E, B]):
         """What is to be said of a text, as a line."""
 
     def build(self) -> nn.Module:
-        """The model with the head of the task."""
         return self.model
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The loss and the scores of the task."""
         return self._shown(model, "valid", poll)
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
         """The same on the test texts; empty if the recipe has none."""
         return self._shown(model, "test", poll) if self.examples["test"] else {}
 
-    def samples(self) -> Sequence[Sample]:
-        """Some of the texts that were measured, with what the model said."""
-        return self.shown
-
     @torch.inference_mode()
     def _shown(self, model: nn.Module, part: Part, poll: Poll) -> Values:
         examples = self.examples[part]
-        values, found = self.measured(model, part, poll)
+        values, found = self.said(model, part, poll)
         chosen = range(0, len(examples), max(1, len(examples) // SAMPLES))[:SAMPLES]
         self.shown = [
             Sample(source=" ||| ".join(self.sides(examples[i])), target=self.line(examples[i]), output=found[i])

@@ -62,7 +62,6 @@ class MaskedTask(CorpusTask[TextBatch]):
         self.loader = Loader(self._plan, self.train, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A model with the heads that the task needs."""
         head = "pretraining" if self.recipe.data.next_sentence else "masked"
         if self.recipe.model.overrides.get("head", "none") not in ("none", head):
             raise ConfigError(f"model.head comes from the task, which needs {head!r}; leave it out of the recipe")
@@ -190,8 +189,7 @@ def restored(source: Sequence[int], target: Sequence[int], marks: Sequence[int])
 def _parts(total: int, count: int, rng: np.random.Generator) -> list[int]:
     """A number as a random sum of `count` numbers of at least 1; all such sums are equally probable."""
     cuts = np.sort(rng.choice(total - 1, count - 1, replace=False)) + 1
-    sizes: list[int] = np.diff(np.concatenate([[0], cuts, [total]])).astype(int).tolist()
-    return sizes
+    return np.diff(np.concatenate([[0], cuts, [total]])).astype(int).tolist()
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,6 @@ class SpanCorruptionTask(CorpusTask[Batch], TextToTextTask):
 
     @classmethod
     def encoder(cls, recipe: CorpusRecipe) -> Encode:
-        """Whole lines."""
         return encode_lines
 
     def __init__(self, recipe: SpansRecipe, folder: Path, device: torch.device) -> None:
@@ -237,7 +234,6 @@ class SpanCorruptionTask(CorpusTask[Batch], TextToTextTask):
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
-        """Loss and perplexity of the spans."""
         texts, total, tokens = self._texts(store, seed=0), 0.0, 0
         starts = self._usable(block_starts(len(store.tokens) + 1, self.data.block), len(store.tokens))
         for rows in split_rows(starts, max(1, self.recipe.training.batch_tokens // self.data.block)):

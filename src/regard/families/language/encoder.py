@@ -318,7 +318,6 @@ class TextEncoder(TextReader):
         return Labelled({names[i]: shares[i].item() for i in shares.argsort(descending=True, stable=True).tolist()})
 
     def label_names(self) -> Sequence[str]:
-        """The names of the labels."""
         if self.config.head == "pretraining":
             return NEXT_SENTENCE
         return self.config.label_names or [f"LABEL_{number}" for number in range(self.config.labels)]

@@ -54,7 +54,6 @@ class LanguageTask(CorpusTask[B]):
 
     @classmethod
     def encoder(cls, recipe: CorpusRecipe) -> Encode:
-        """Whole lines."""
         return encode_lines
 
     @classmethod
@@ -89,7 +88,6 @@ class LanguageTask(CorpusTask[B]):
 
     @torch.inference_mode()
     def measured(self, model: nn.Module, store: TokenStore, poll: Poll) -> Values:
-        """Loss and perplexity."""
         total, tokens = torch.zeros((), device=self.device, dtype=torch.float64), 0
         make, carried = self._maker(store), dict[str, Tensor]()
         for index, rows in enumerate(self._validation_plan(len(store.tokens))):
@@ -175,7 +173,6 @@ class StreamTask(LanguageTask[StreamBatch]):
         return NextInStreams(store)
 
     def build(self) -> nn.Module:
-        """A model with the vocabulary of the tokenizer."""
         return build_model(self.recipe.model, self.tokenizer)
 
     def loss(self, model: Forward, batch: StreamBatch) -> Loss:

@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.checkpoints import write_folder
 from regard.data.formats.lines import read_lines, refuse
 from regard.data.formats.pairs import Pair
 from regard.data.loader import Loader, Rows
@@ -82,27 +80,13 @@ def mixture(tasks: NDArray[np.integer], temperature: float, rng: np.random.Gener
 TASKS = "tasks.npy"  # the task of each training prompt
 
 
-@dataclass(frozen=True)
-class AnswerTokenizer:
+class AnswerTokenizer(NamedTuple):
     """The target side of `PromptTokenizer`."""
 
-    tokenizer: TextTokenizer
-
-    @property
-    def pad(self) -> int:
-        return self.tokenizer.pad
-
-    @property
-    def start(self) -> int:
-        return self.tokenizer.pad  # T5's answers begin with it
-
-    @cached_property
-    def end(self) -> int:
-        assert self.tokenizer.end is not None
-        return self.tokenizer.end
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(ids)
+    pad: int
+    start: int
+    end: int
+    decode: Callable[[Sequence[int]], str]
 
 
 @dataclass(frozen=True)
@@ -113,7 +97,9 @@ class PromptTokenizer:
 
     @property
     def target(self) -> TargetTokenizer:
-        return AnswerTokenizer(self.tokenizer)
+        pad, end = self.tokenizer.pad, self.tokenizer.end
+        assert end is not None
+        return AnswerTokenizer(pad, pad, end, self.tokenizer.decode)  # T5's answers begin with padding
 
     def source_ids(self, texts: Sequence[str], to: str = "") -> list[list[int]]:
         return [row.ids for row in self.tokenizer.encode(texts)]
@@ -128,10 +114,31 @@ class PromptsTask(TextToTextTask):
     recipe: PromptsRecipe
 
     @classmethod
-    def prepare(cls, recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
         """Sort the prompts into files, learn the vocabulary and encode the training prompts."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+        files = {part: PairFile(folder / f"{part}.jsonl") for part in PARTS}
+        with ExitStack() as stack:
+            for part, file in files.items():
+                add = stack.enter_context(file.writer())
+                for pair in _pairs(recipe, part):
+                    poll()
+                    add(pair)
+        if recipe.model.init:
+            tokenizer = initial_tokenizer(recipe.model.init)
+        else:
+            texts = (text for pair in files["train"] for text in (pair.source, pair.target))
+            tokenizer = train_vocabulary(texts, recipe.tokenizer, "terminated")
+        tokenizer.save(folder / "tokenizer")
+        both = PromptTokenizer(tokenizer)
+        encoded = (
+            EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0]) for pair in files["train"]
+        )
+        store = PairStore.write(folder / "train", encoded, vocabulary=tokenizer.size)
+        if not len(store):
+            raise DataError("data.train has no prompt; give some")
+        names = list(recipe.data.train)
+        np.save(folder / TASKS, np.array([names.index(pair.to) for pair in files["train"]]))
+        files["train"].path.unlink()
 
     def __init__(self, recipe: PromptsRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -188,32 +195,6 @@ class PromptsTask(TextToTextTask):
             batch_tokens=self.recipe.training.batch_tokens,
             device=self.device,
         )
-
-
-def _write(recipe: PromptsRecipe, folder: Path, poll: Poll) -> None:
-    files = {part: PairFile(folder / f"{part}.jsonl") for part in PARTS}
-    with ExitStack() as stack:
-        for part, file in files.items():
-            add = stack.enter_context(file.writer())
-            for pair in _pairs(recipe, part):
-                poll()
-                add(pair)
-    if recipe.model.init:
-        tokenizer = initial_tokenizer(recipe.model.init)
-    else:
-        texts = (text for pair in files["train"] for text in (pair.source, pair.target))
-        tokenizer = train_vocabulary(texts, recipe.tokenizer, "terminated")
-    tokenizer.save(folder / "tokenizer")
-    both = PromptTokenizer(tokenizer)
-    encoded = (
-        EncodedPair(both.source_ids([pair.source])[0], both.target_ids([pair.target])[0]) for pair in files["train"]
-    )
-    store = PairStore.write(folder / "train", encoded, vocabulary=tokenizer.size)
-    if not len(store):
-        raise DataError("data.train has no prompt; give some")
-    names = list(recipe.data.train)
-    np.save(folder / TASKS, np.array([names.index(pair.to) for pair in files["train"]]))
-    files["train"].path.unlink()
 
 
 def _pairs(recipe: PromptsRecipe, part: Part) -> Iterator[Pair]:

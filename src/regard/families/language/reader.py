@@ -52,7 +52,7 @@ class TokenReader(Reader[B]):
     tokenizer: TextTokenizer
 
     def __init__(self, pipeline: Any) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.tokenizer, self.config = pipeline.tokenizer, pipeline.config
 
     def real(self, batch: B, place: str) -> Bool[Tensor, "B T"]:
@@ -102,8 +102,7 @@ class LanguageModelReader(TokenReader[TextBatch]):
 
     def answer(self, example: Example, position: int) -> str:
         prompt = self.tokenizer.decode(example[0][: position + 1].tolist())
-        text: str = self.pipeline.generate(prompt, temperature=0.0, max_tokens=CONTINUED).text
-        return text
+        return self.pipeline.generate(prompt, temperature=0.0, max_tokens=CONTINUED).text
 
     def output_names(self) -> Callable[[int], str]:
         return self.token_name

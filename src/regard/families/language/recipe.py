@@ -1,4 +1,4 @@
-"""The recipe of task `words`."""
+"""The recipes of tasks on texts: plain texts, prompts, texts with labels, tags or answers, and word vectors."""
 
 from __future__ import annotations
 
@@ -67,9 +67,7 @@ class LanguageRecipe(Recipe):
     @property
     def text_order(self) -> str:
         """How the model's configuration asks for texts: in blocks, in streams, or in blocks read both ways."""
-        config = MODELS[self.model.name].config
-        order: str = config.text_order  # type: ignore[attr-defined]  # all models of this task have one
-        return order
+        return MODELS[self.model.name].config.text_order  # type: ignore[attr-defined]  # all models of this task have one
 
 
 class MaskedSection(TextBlocksSection):

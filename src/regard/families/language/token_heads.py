@@ -134,9 +134,9 @@ class TokenHeadTask(ReadTextsTask[E, B]):
         """The names of the head's outputs; none if they are always the same."""
 
     @classmethod
-    def _write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: TokenHeadRecipe, folder: Path, poll: Poll) -> None:
         """Also learn the vocabulary, unless it comes with the model."""
-        super()._write(recipe, folder, poll)
+        super().write(recipe, folder, poll)
         if recipe.model.init:
             tokenizer = initial_tokenizer(recipe.model.init)
         else:
@@ -165,10 +165,9 @@ class TokenHeadTask(ReadTextsTask[E, B]):
 
     def loss(self, model: Forward, batch: B) -> Loss:
         """The cross-entropy of what is to be found."""
-        return Loss(self.error(self._logits(model, batch), batch), torch.tensor(batch.tokens, device=self.device))
+        return Loss.of(self.error(self._logits(model, batch), batch), batch.tokens)
 
-    def measured(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
-        """The loss and the scores of the task."""
+    def said(self, model: nn.Module, part: Part, poll: Poll) -> tuple[Values, Sequence[str]]:
         total, tokens, texts = 0.0, 0, self.texts[part]
         for rows in texts.plan(self.recipe.training.batch_tokens, seed=0, epoch=0):
             poll()
@@ -194,7 +193,6 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
 
     @classmethod
     def read(cls, recipe: TagsRecipe, path: str, part: Part) -> Iterator[TaggedText]:
-        """The texts of a CoNLL file, or built-in ones."""
         return tagged_texts(path, part, _count(recipe, part), recipe.seed, recipe.data.column)
 
     @classmethod
@@ -213,7 +211,6 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
         return tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
 
     def row(self, example: TaggedText) -> Row:
-        """The tokens of the words, and the tag of each word at its first token."""
         return tag_row(self.tokenizer, example, self.config.label_names)
 
     @staticmethod
@@ -224,18 +221,15 @@ class TaggingTask(TokenHeadTask[TaggedText, TextBatch]):
 
     @staticmethod
     def error(logits: Tensor, batch: TextBatch) -> Tensor:
-        """The cross-entropy of the tags."""
         return cross_entropy(logits, batch.labels, batch.labels_mask)
 
     @staticmethod
     def scored(encoder: TextEncoder, examples: Sequence[TaggedText]) -> tuple[Values, list[str]]:
-        """The share of right tags, and F1 of whole phrases."""
         answers = encoder.tag([example.text for example in examples], truncate=True)
         tags = [[word.tag for word in words] for words in answers]
         return tag_scores(tags, [example.tags for example in examples]), [" ".join(row) for row in tags]
 
     def line(self, example: TaggedText) -> str:
-        """The tags."""
         return " ".join(example.tags)
 
 
@@ -247,12 +241,10 @@ class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
 
     @classmethod
     def read(cls, recipe: AnswersRecipe, path: str, part: Part) -> Iterator[Question]:
-        """The questions of a file as SQuAD has them, or built-in ones."""
         return asked_questions(path, part, _count(recipe, part), recipe.seed)
 
     @classmethod
     def sides(cls, example: Question) -> Sequence[str]:
-        """The question and the text to read."""
         return example.question, example.context
 
     def labels(self) -> tuple[str, ...]:
@@ -260,12 +252,10 @@ class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
         return ()
 
     def row(self, example: Question) -> Row:
-        """The tokens of both texts, and the first and the last token of the answer."""
         return span_row(self.tokenizer, example)
 
     @staticmethod
     def batch(inputs: Tensor, mask: Tensor, segments: Tensor, labels: list[Sequence[float]]) -> SpanBatch:
-        """The first and the last token of every answer."""
         return SpanBatch(inputs, mask, segments, torch.tensor(np.array(labels)).long())
 
     @staticmethod
@@ -276,12 +266,10 @@ class AnsweringTask(TokenHeadTask[Question, SpanBatch]):
 
     @staticmethod
     def scored(encoder: TextEncoder, examples: Sequence[Question]) -> tuple[Values, list[str]]:
-        """The share of exactly right answers, and F1 of their words."""
         answers = [encoder.answer(each.question, each.context, truncate=True)[0].text for each in examples]
         return answer_scores(answers, [example.answers for example in examples]), answers
 
     def line(self, example: Question) -> str:
-        """The first right answer."""
         return example.answers[0] if example.answers else ""
 
 

@@ -200,7 +200,6 @@ class WordVectors:
 
     @property
     def width(self) -> int:
-        """The size of a vector."""
         return self.vectors.shape[1]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
@@ -228,7 +227,6 @@ class WordVectors:
         return number
 
     def similarity(self, one: str, other: str) -> float:
-        """The cosine of two words."""
         return (self.directions[self.number(one)] @ self.directions[self.number(other)]).item()
 
     def neighbours(self, word: str, top: int = 10) -> list[Neighbour]:

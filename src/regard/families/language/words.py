@@ -25,7 +25,7 @@ from regard.errors import DataError
 from regard.families.language.data import CorpusRecipe, CorpusTask, Encode, encoded
 from regard.families.language.recipe import WordsRecipe
 from regard.families.language.word_vectors import Word2Vec, Word2VecConfig
-from regard.training.initial_model import build_model
+from regard.training.initial_model import build_model, planned_config
 from regard.training.losses import Loss, negative_sampling
 from regard.training.safeguards import Poll
 from regard.training.task import Forward, Values, loader_options
@@ -43,11 +43,6 @@ class WindowBatch(TensorBatch):
     around: Int[Tensor, "B C"]
     mask: Bool[Tensor, "B C"]  # real neighbours: within reach, in the same line, and not the word itself
     noise: Int[Tensor, "B K"]
-
-    @property
-    def tokens(self) -> int:
-        """Words."""
-        return len(self.words)
 
 
 class AliasTable(NamedTuple):
@@ -197,8 +192,7 @@ def _update_compiled(model: Word2Vec, batch: WindowBatch, rate: float) -> float:
     assert all(weight.is_contiguous() and weight.dtype == torch.float32 for weight in weights)
     words = Words(*(each.data_ptr() for each in (*ids, mask)), len(around), around.shape[1], noise.shape[1])
     tables = Tables(*(weight.data_ptr() for weight in weights), model.config.width)
-    loss: float = library().learn(ctypes.byref(words), ctypes.byref(tables), CHUNK, model.config.kind == "cbow", rate)
-    return loss
+    return library().learn(ctypes.byref(words), ctypes.byref(tables), CHUNK, model.config.kind == "cbow", rate)
 
 
 def _update_chunk(model: Word2Vec, batch: WindowBatch, rate: float) -> Tensor:
@@ -229,7 +223,6 @@ class WordVectorTask(CorpusTask[WindowBatch]):
 
     @classmethod
     def encoder(cls, recipe: CorpusRecipe) -> Encode:
-        """Words of the vocabulary."""
         return encode_words
 
     def __init__(self, recipe: WordsRecipe, folder: Path, device: torch.device) -> None:
@@ -240,8 +233,7 @@ class WordVectorTask(CorpusTask[WindowBatch]):
         self.loader = Loader(self._plan, self.windows, **loader_options(recipe.training, device))
 
     def _windows(self, store: TokenStore) -> WordWindows:
-        config = self.recipe.model.config(source_vocab=8, target_vocab=8, pad=0)
-        assert isinstance(config, Word2VecConfig)
+        config = planned_config(self.recipe.model, Word2VecConfig)
         return WordWindows(
             store, self.tokenizer.size, config.window, config.negatives, self.recipe.data.subsample, self.recipe.seed
         )
@@ -253,7 +245,6 @@ class WordVectorTask(CorpusTask[WindowBatch]):
         return plan
 
     def build(self) -> nn.Module:
-        """Two vectors for every word of the vocabulary."""
         return build_model(self.recipe.model, self.tokenizer)
 
     def loss(self, model: Forward, batch: WindowBatch) -> Loss:

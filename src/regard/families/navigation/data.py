@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from regard.checkpoints import write_folder
 from regard.config import Config, SavedConfig
 from regard.data.batch import TensorBatch, pad_rows
 from regard.data.tokenizers.text import TextTokenizer
@@ -126,7 +125,6 @@ class PathStore:
 
     @property
     def there(self) -> Bool[np.ndarray, "R C"]:
-        """Which candidates there are."""
         return self.candidates[..., 0] >= 0
 
     @property
@@ -212,7 +210,7 @@ class PathCorpus:
 
     @classmethod
     def open(cls, folder: Path) -> PathCorpus:
-        """The corpus that `prepare` wrote."""
+        """The corpus that `write_corpus` wrote."""
         return cls(
             TextTokenizer.load(folder / "tokenizer"),
             Geometry.load(folder / GEOMETRY),
@@ -230,13 +228,8 @@ class PathCorpus:
         return f"instructions: {texts}; {houses} to train, validate and test on; no images{left_out}"
 
 
-def prepare(recipe: PathRecipe, folder: Path, poll: Poll) -> None:
-    """Read the paths of a recipe, make the candidates and learn the vocabulary, unless `folder` exists from before."""
-    if not folder.exists():
-        write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
-
-
-def _write(recipe: PathRecipe, folder: Path, poll: Poll) -> None:
+def write_corpus(recipe: PathRecipe, folder: Path, poll: Poll) -> None:
+    """Read the paths of a recipe, make the candidates and learn the vocabulary."""
     data = recipe.data
     skipped: list[str] | None = [] if data.skip_bad else None
     houses, routes, seen = _read(recipe, skipped)
@@ -305,11 +298,6 @@ class PathBatch(TensorBatch):
     places: Float[Tensor, "B C R P"]
     step_mask: Bool[Tensor, "B C R"]  # rows that there are; none where there is no candidate
 
-    @property
-    def tokens(self) -> int:
-        """Instructions."""
-        return len(self.words)
-
 
 @dataclass(frozen=True)
 class HiddenBatch(TensorBatch):
@@ -342,6 +330,9 @@ class PathRows:
     pad: int
     longest: int
     cut: int = 0  # instructions that were longer
+
+    def __len__(self) -> int:
+        return len(self.store)
 
     @classmethod
     def encoded(cls, store: PathStore, geometry: Geometry, tokenizer: TextTokenizer, longest: int) -> PathRows:

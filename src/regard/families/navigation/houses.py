@@ -85,7 +85,6 @@ class House:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of every viewpoint."""
         return {name: number for number, name in enumerate(self.viewpoints)}
 
     def number(self, viewpoint: str) -> int:

@@ -28,7 +28,7 @@ from regard.families.navigation.houses import Route
 from regard.families.navigation.pipeline import Navigator, find_house
 from regard.families.navigation.synthetic import HOUSES
 from regard.families.navigation.task import ROUTES, candidate_scores, ranking_loss
-from regard.look.reader import Example, Reader, Source, TokenUnits
+from regard.look.reader import Example, Reader, Source, TokenUnits, is_looked_at
 
 PATHS = 4  # of an instruction: one that succeeds, and others
 AT_ONCE = 64  # routes of a file that are read together
@@ -43,7 +43,7 @@ class PathReader(Reader[PathBatch]):
     built_in: ClassVar = (HOUSES,)
 
     def __init__(self, pipeline: Navigator) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.tokenizer, self.longest = pipeline.tokenizer, pipeline.settings.longest
 
     def examples(self, source: Source) -> Iterator[Example]:
@@ -135,5 +135,4 @@ def _packed(batch: PathBatch) -> Iterator[Example]:
 
 def _of_words(place: str) -> bool:
     """Whether the positions of a place are words: in their stream, and in what steps look at there."""
-    looked_at = ".cross." in place and place.endswith((".keys", ".values"))
-    return ("words" in place.split(".")) != looked_at
+    return ("words" in place.split(".")) != is_looked_at(place)

@@ -69,7 +69,6 @@ class PathRecipe(Recipe):
 
     @property
     def files(self) -> list[str]:
-        """The paths of its data; built-in data have none."""
         data = self.data
         return [] if data.built_in else [path for path in (data.train, data.graphs, data.seen) if path]
 

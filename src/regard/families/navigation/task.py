@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from regard.data.batch import TensorBatch
 from regard.data.loader import Loader, Rows, in_batches
+from regard.data.sources import Part
 from regard.data.text.masking import Masking
 from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError
@@ -36,9 +37,9 @@ from regard.families.navigation.data import (
     PathStore,
     RankingBatches,
     built_in_paths,
-    prepare,
     read_paths,
     store_routes,
+    write_corpus,
 )  # fmt: skip
 from regard.families.navigation.features import FEATURES, LOCATIONS, Geometry
 from regard.families.navigation.houses import Route
@@ -47,9 +48,8 @@ from regard.families.navigation.recipe import PathPairsRecipe, PathRecipe, Ranki
 from regard.families.navigation.synthetic import HOUSES
 from regard.families.navigation.vlnbert import score_candidates
 from regard.families.vision_language.model import VilbertConfig, VilbertOutput, build_two_streams
-from regard.search.settings import RECIPE
 from regard.training.losses import Loss, cross_entropy
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.safeguards import Poll
 from regard.training.task import SAMPLES, Forward, Sample, Values, loader_options
 from regard.training.text_task import TextTask
@@ -71,9 +71,8 @@ class PathTask(TextTask[B]):
     recipe: PathRecipe
 
     @classmethod
-    def prepare(cls, recipe: PathRecipe, folder: Path, poll: Poll) -> None:
-        """Read the paths, make the candidates, and learn the vocabulary."""
-        prepare(recipe, folder, poll)
+    def write(cls, recipe: PathRecipe, folder: Path, poll: Poll) -> None:
+        write_corpus(recipe, folder, poll)
 
     def __init__(self, recipe: PathRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -123,11 +122,11 @@ class PathPairsTask(PathTask[HiddenBatch]):
 
     def __init__(self, recipe: PathPairsRecipe, folder: Path, device: torch.device) -> None:
         super().__init__(recipe, folder, device)
-        plan = partial(self.shuffled, np.arange(len(self.rows["train"].store)))
-        self.loader = Loader(plan, self._batches("train", recipe.seed), **loader_options(recipe.training, device))
+        train = self.rows["train"]
+        plan = partial(self.shuffled, np.arange(len(train)))
+        self.loader = Loader(plan, self._batches(train, recipe.seed), **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A model with the heads of pre-training."""
         return self.new_model("pretraining")
 
     def loss(self, model: Forward, batch: HiddenBatch) -> Loss:
@@ -141,18 +140,14 @@ class PathPairsTask(PathTask[HiddenBatch]):
         match = functional.cross_entropy(output.match.float(), batch.mismatched)
         return Loss(words + masked * (steps + match), masked)
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The losses together, perplexity and accuracy of words, the error of steps, and the accuracy of matches."""
-        return self._measured(model, "valid", poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same in the houses set aside for testing; empty if there are none."""
-        return self._measured(model, "test", poll) if len(self.rows["test"].store) else {}
+    def held_out(self, part: Part) -> PathRows:
+        return self.rows[part]
 
     @torch.inference_mode()
-    def _measured(self, model: nn.Module, part: PathPart, poll: Poll) -> Values:
-        make, sums = self._batches(part, VALIDATION_SEED), torch.zeros(8, dtype=torch.float64)
-        for rows in in_batches(np.arange(len(self.rows[part].store)), self.recipe.training.batch):
+    def measured(self, model: nn.Module, data: PathRows, poll: Poll) -> Values:
+        """The losses together, perplexity and accuracy of words, the error of steps, and the accuracy of matches."""
+        make, sums = self._batches(data, VALIDATION_SEED), torch.zeros(8, dtype=torch.float64)
+        for rows in in_batches(np.arange(len(data)), self.recipe.training.batch):
             poll()
             batch = make(rows, (0, 0)).to(self.device)
             output = _read(model, batch)
@@ -175,16 +170,13 @@ class PathPairsTask(PathTask[HiddenBatch]):
             "match": matched / pairs,
         }
 
-    def _batches(self, part: PathPart, seed: int) -> HiddenBatches:
+    def _batches(self, rows: PathRows, seed: int) -> HiddenBatches:
         data = self.recipe.data
-        return HiddenBatches(self.rows[part], Masking(self.tokenizer, data.share), data.mismatched, seed)
+        return HiddenBatches(rows, Masking(self.tokenizer, data.share), data.mismatched, seed)
 
 
 def _read(model: Forward, batch: HiddenBatch, *, factored: bool = False) -> VilbertOutput:
-    output: VilbertOutput = model(
-        batch.words, batch.words_mask, batch.features, batch.places, batch.step_mask, factored=factored
-    )
-    return output
+    return model(batch.words, batch.words_mask, batch.features, batch.places, batch.step_mask, factored=factored)
 
 
 def _step_errors(output: VilbertOutput, batch: HiddenBatch) -> Tensor:
@@ -212,12 +204,10 @@ class RankingTask(PathTask[PathBatch]):
         self.loader = Loader(partial(self.shuffled, usable), make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A model that gives a score."""
         return self.new_model("score")
 
     def loss(self, model: Forward, batch: PathBatch) -> Loss:
-        """The cross-entropy of the candidate that succeeds."""
-        return Loss(ranking_loss(model, batch), torch.full((), len(batch.words), device=self.device))
+        return Loss.of(ranking_loss(model, batch), len(batch.words))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """Success, SPL and error in houses not trained on, and the same in those trained on if there are paths."""
@@ -229,7 +219,6 @@ class RankingTask(PathTask[PathBatch]):
         return values
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same in the houses set aside for testing; empty if there are none."""
         return self._measured(model, "test", poll)[0] if len(self.rows["test"].store) else {}
 
     def _measured(self, model: nn.Module, part: PathPart, poll: Poll) -> tuple[Values, Rows]:
@@ -337,8 +326,7 @@ def prior_scores(store: PathStore, prior: LengthPrior) -> Float[np.ndarray, "R C
     table = np.full(max(sizes.max(), *prior.viewpoints) + 1, math.log(1e-6))
     for size, share in prior.viewpoints.items():
         table[size] = math.log(share)
-    scores: np.ndarray = table[sizes] - 0.5 * ((store.lengths - prior.mean) / prior.deviation) ** 2
-    return scores
+    return table[sizes] - 0.5 * ((store.lengths - prior.mean) / prior.deviation) ** 2
 
 
 def evaluate_paths(navigator: Navigator, data: str, options: EvaluationOptions) -> Evaluation:
@@ -397,6 +385,5 @@ def _groups(navigator: Navigator, routes: list[Route], own: bool) -> Iterator[tu
 
 def _is_own(data: str, folder: Path) -> bool:
     """Whether a file is the one that the model in a folder was trained on."""
-    file = folder / RECIPE
-    trained = getattr(getattr(load_recipe(file), "data", None), "train", "") if file.is_file() else ""
+    trained = getattr(getattr(trained_recipe(folder), "data", None), "train", "")
     return Path(data).name == Path(str(trained)).name

@@ -51,7 +51,6 @@ class ProteinPairs:
         return len(self.labels)
 
     def some(self, rows: NDArray[np.integer]) -> ProteinPairs:
-        """Some of the pairs, of the same proteins."""
         return ProteinPairs(self.names, self.sequences, self.pairs[rows], self.labels[rows])
 
 
@@ -137,8 +136,7 @@ def divided(found: ProteinPairs, how: Split, held_out: float, tested: float) -> 
         both = (sorted(found.sequences[number] for number in pair) for pair in found.pairs)
         return np.array([part(_place("\t".join(pair))) for pair in both], dtype=np.int8)
     parts = np.array([part(_place(sequence)) for sequence in found.sequences], dtype=np.int8)
-    whole: NDArray[np.int8] = parts[found.pairs].max(axis=1)
-    return whole
+    return parts[found.pairs].max(axis=1)
 
 
 class InteractionSettings(SavedConfig):
@@ -251,11 +249,6 @@ class InteractionBatch(TensorBatch):
     def inputs(self) -> tuple[Tensor, ...]:
         """What a model reads."""
         return self.first, self.first_mask, self.second, self.second_mask
-
-    @property
-    def tokens(self) -> int:
-        """Pairs."""
-        return len(self.labels)
 
 
 def similar_lengths(lengths: Int[np.ndarray, N], residues: int) -> Iterator[NDArray[np.int64]]:

@@ -60,5 +60,4 @@ class InteractionsRecipe(Recipe):
 
     @property
     def files(self) -> list[str]:
-        """The tables of its data."""
         return [path for path in (self.data.train, self.data.sequences) if path]

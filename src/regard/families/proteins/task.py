@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.checkpoints import write_folder
-from regard.config import Config
 from regard.data.loader import Loader, Rows
 from regard.errors import DataError
 from regard.families.catalog import MODELS
@@ -32,9 +30,8 @@ from regard.families.proteins.data import (
     similar_lengths,
 )
 from regard.families.proteins.recipe import InteractionsRecipe
-from regard.search.settings import RECIPE
 from regard.training.losses import Loss
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.load import trained_recipe
 from regard.training.safeguards import Poll
 from regard.training.scores import accuracy, f1, ranks
 from regard.training.task import SAMPLES, Forward, Sample, SupervisedTask, Values, loader_options
@@ -80,10 +77,8 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
     recipe: InteractionsRecipe
 
     @classmethod
-    def prepare(cls, recipe: InteractionsRecipe, folder: Path, poll: Poll) -> None:
-        """Read the pairs and divide them."""
-        if not folder.exists():
-            write_folder(folder, lambda new: InteractionCorpus.write(new, recipe.data))
+    def write(cls, recipe: InteractionsRecipe, folder: Path, poll: Poll) -> None:
+        InteractionCorpus.write(folder, recipe.data)
 
     def __init__(self, recipe: InteractionsRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -97,16 +92,14 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         self.loader = Loader(self._plan, self.make, **loader_options(recipe.training, device))
 
     def build(self) -> nn.Module:
-        """A new model."""
-        config = self.recipe.model.config(source_vocab=1, target_vocab=1, pad=0)
-        assert isinstance(config, Config)
-        return MODELS[self.recipe.model.name].model(config)
+        section = self.recipe.model
+        return MODELS[section.name].model(section.config(source_vocab=1, target_vocab=1, pad=0))
 
     def loss(self, model: Forward, batch: InteractionBatch) -> Loss:
         """The cross-entropy of yes and no, summed over pairs."""
         scores: Float[Tensor, B] = model(*batch.inputs).float()
         total = functional.binary_cross_entropy_with_logits(scores, batch.labels, reduction="sum")
-        return Loss(total, torch.full((), len(scores), device=scores.device))
+        return Loss.of(total, len(scores))
 
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         """The loss, and how well the pairs for validation are told apart."""
@@ -132,7 +125,6 @@ class InteractionTask(SupervisedTask[InteractionBatch]):
         return self._measured(model, part, poll)[1] | degree
 
     def save(self, folder: Path) -> None:
-        """Write how the pairs were divided, and the training pairs of each protein, beside the weights."""
         self.corpus.settings.save(folder)
 
     def _measured(self, model: nn.Module, part: ProteinPairs, poll: Poll) -> tuple[Float[np.ndarray, N], Values]:
@@ -175,8 +167,7 @@ def evaluate_interactions(predictor: InteractionPredictor, data: str, options: E
     Pairs whose protein has no sequence are left out and named. The sequences lie beside the pairs, or are those of the
     model's recipe.
     """
-    file, unread = options.folder / RECIPE, list[str]()
-    recipe = load_recipe(file) if file.is_file() else None
+    recipe, unread = trained_recipe(options.folder), list[str]()
     assert recipe is None or isinstance(recipe, InteractionsRecipe)
     found = read_pairs(data, _sequences(data, recipe), unread)
     scores: dict[str, object] = {}

@@ -18,7 +18,7 @@ from regard.families.proteins.data import InteractionBatch, read_pairs
 from regard.families.proteins.pipeline import POOL, InteractionAttention, InteractionPredictor
 from regard.look.inspection import GivenInput, Inspected
 from regard.look.panels import Kind, Panel, Tokens
-from regard.look.reader import Example, Reader, Source, TokenUnits
+from regard.look.reader import Example, Reader, Source, TokenUnits, is_looked_at
 from regard.look.report import AttentionReport
 
 TWO = "give two proteins: a FASTA file of two, or two sequences"
@@ -92,7 +92,7 @@ class InteractionReader(Reader[InteractionBatch]):
     columns: ClassVar = {"first": "|i1", "second": "|i1", "binds": "|i1"}
 
     def __init__(self, pipeline: InteractionPredictor) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.span, self.longest = pipeline.config.residues_per_token, pipeline.config.max_length
 
     def examples(self, source: Source) -> Iterator[Example]:
@@ -127,9 +127,8 @@ class InteractionReader(Reader[InteractionBatch]):
 
     def arranged(self, vectors: Float[Tensor, "N *T D"], place: str) -> Float[Tensor, "B 2 *T D"]:
         """Both proteins of a pair side by side; each looks at the other, so what it looks at comes in another order."""
-        crossing = ".cross." in place and place.endswith((".keys", ".values"))
         pairs = torch.stack(vectors.chunk(2), dim=1)
-        return pairs.flip(1) if crossing else pairs
+        return pairs.flip(1) if is_looked_at(place) else pairs
 
     def real(self, batch: InteractionBatch, place: str) -> Bool[Tensor, "B 2 T"]:
         lengths = torch.stack([mask.sum(dim=1) for mask in (batch.first_mask, batch.second_mask)], dim=1)

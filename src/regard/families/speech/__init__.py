@@ -2,6 +2,22 @@
 
 from regard.families.contract import ANY_HEAD, AUDIO, Family, ModelEntry, PipelineEntry, TaskEntry
 
+
+def _transcriber(class_name: str, file: str, reader: str) -> PipelineEntry:
+    return PipelineEntry(
+        class_name,
+        "transcribe",
+        {ANY_HEAD: f'print(model.transcribe("{file}")[0].text)'},
+        input=AUDIO,
+        view="view.inspect_speech",
+        evaluate="task.evaluate_speech",
+        evaluate_options=("beam",),
+        reader=reader,
+        examples="data.examples",
+        files="features.processor_files",
+    )
+
+
 FAMILY = Family(
     __name__,
     models={
@@ -23,29 +39,9 @@ FAMILY = Family(
     },
     tasks={"speech": TaskEntry("recipe.SpeechRecipe", "task.SpeechTask")},
     pipelines={
-        "speech_recognizer": PipelineEntry(
-            "pipeline.SpeechRecognizer",
-            "transcribe",
-            {ANY_HEAD: 'print(model.transcribe("recording.wav")[0].text)'},
-            input=AUDIO,
-            view="view.inspect_speech",
-            evaluate="task.evaluate_speech",
-            evaluate_options=("beam",),
-            reader="reader.SpeechReader",
-            examples="data.examples",
-            files="features.processor_files",
-        ),
-        "whisper_transcriber": PipelineEntry(
-            "whisper_pipeline.WhisperTranscriber",
-            "transcribe",
-            {ANY_HEAD: 'print(model.transcribe("speech.wav")[0].text)'},
-            input=AUDIO,
-            view="view.inspect_speech",
-            evaluate="task.evaluate_speech",
-            evaluate_options=("beam",),
-            reader="reader.WhisperReader",
-            examples="data.examples",
-            files="features.processor_files",
+        "speech_recognizer": _transcriber("pipeline.SpeechRecognizer", "recording.wav", "reader.SpeechReader"),
+        "whisper_transcriber": _transcriber(
+            "whisper_pipeline.WhisperTranscriber", "speech.wav", "reader.WhisperReader"
         ),
     },
     figures={"spectrogram": "view.draw_speech"},

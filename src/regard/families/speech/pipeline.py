@@ -75,7 +75,6 @@ class Segment:
     language: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The segment as plain values."""
         values = {"start": round(self.start, DIGITS), "end": round(self.end, DIGITS), "text": self.text}
         score = {} if self.score is None else {"score": round(self.score, 4)}
         return values | score | ({"words": [word.to_json() for word in self.words]} if self.words else {})
@@ -96,7 +95,6 @@ class Transcript:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """The transcript as plain values."""
         return {
             "text": self.text,
             "language": self.language,

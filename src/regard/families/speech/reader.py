@@ -33,8 +33,9 @@ class RecordingReader(Reader[B]):
     built_in: ClassVar = (SPEECH,)
 
     def __init__(self, pipeline: SpeechRecognizer | WhisperTranscriber) -> None:
-        self.model, self.device, self.tokenizer = pipeline.model, pipeline.device, pipeline.tokenizer
-        self.rate, self.longest = pipeline.rate, round(pipeline.longest * pipeline.rate)  # samples heard at once
+        super().__init__(pipeline)
+        self.tokenizer, self.rate = pipeline.tokenizer, pipeline.rate
+        self.longest = round(pipeline.longest * pipeline.rate)  # samples heard at once
 
     @abstractmethod
     def text_ids(self, samples: Samples, text: str, to: str) -> list[int]:
@@ -81,7 +82,7 @@ class SpeechReader(RecordingReader[SpeechInputs]):
 
     def __init__(self, pipeline: SpeechRecognizer) -> None:
         super().__init__(pipeline)
-        self.pipeline, self.audio = pipeline, pipeline.audio
+        self.audio = pipeline.audio
 
     def text_ids(self, samples: Samples, text: str, to: str) -> list[int]:
         return list(self.tokenizer.encode([text])[0].ids)
@@ -128,7 +129,6 @@ class SpeechReader(RecordingReader[SpeechInputs]):
         return TokenUnits([time if label == blank else f"{time} {piece}" for time, label, piece in named])
 
     def answer(self, example: Example, position: int) -> str:
-        """What is heard in the whole recording."""
         return self.tokenizer.decode(self.heard(_samples(example))[:-1]).strip()
 
 
@@ -151,7 +151,6 @@ class WhisperReader(RecordingReader[WhisperInputs]):
 
     def __init__(self, pipeline: WhisperTranscriber) -> None:
         super().__init__(pipeline)
-        self.pipeline = pipeline
         self.asked = len(pipeline.prompt(next(iter(pipeline.tokens.languages), "")))  # tokens before a text
 
     def text_ids(self, samples: Samples, text: str, to: str) -> list[int]:

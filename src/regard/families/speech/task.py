@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from regard.checkpoints import write_folder
 from regard.data.batch import Ids, SpeechBatch
 from regard.data.loader import Loader, Rows, in_batches, spread_evenly
 from regard.data.sources import PARTS, Part
@@ -72,30 +71,6 @@ class SpeechCorpus:
             f"{counts[0]} utterances; {counts[1]} for validation, {counts[2]} for testing; made of "
             f"{len(train.rows):,} recordings of {speakers} speakers, {seconds / 60:.1f} minutes{left_out}"
         )
-
-
-def _write(recipe: SpeechRecipe, folder: Path, poll: Poll) -> None:
-    data, skipped = recipe.data, list[str]()
-    for part in PARTS:
-        if getattr(data, part) or data.train == SPEECH:
-            speeds = data.speeds if part == "train" else (1.0,)
-            SpeechStore.write(folder / f"{STORE}-{part}", _recordings(recipe, part, skipped, poll), speeds)
-    stores = _stores(folder)
-    texts = [row.text for row in stores["train"].rows]
-    if not texts:
-        raise _nothing(recipe)
-    if data.join.longest:  # the vocabulary must have what stands between the words of strings
-        texts = [" ".join(texts[place : place + 2]) for place in range(0, len(texts), 2)]
-    init = recipe.model.init
-    tokenizer = initial_tokenizer(init) if init else train_vocabulary(texts, recipe.tokenizer, "terminated")
-    _between(recipe, tokenizer, stores["train"])  # fails before anything is kept
-    tokenizer.save(folder / TOKENIZER)
-    for store in stores.values():
-        ids = [encoded.ids for encoded in tokenizer.encode([row.text for row in store.rows])]
-        for problem in _misfits(recipe, store, ids).values():
-            _skip(recipe, DataError(problem), skipped)
-        SpeechStore.write_tokens(store.folder, ids)
-    (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
 
 
 def _recordings(recipe: SpeechRecipe, part: Part, skipped: list[str], poll: Poll) -> Iterator[Spoken]:
@@ -232,10 +207,29 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
     recipe: SpeechRecipe
 
     @classmethod
-    def prepare(cls, recipe: SpeechRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: SpeechRecipe, folder: Path, poll: Poll) -> None:
         """Decode the recordings to the rate of the model, learn the vocabulary and encode the texts."""
-        if not folder.exists():
-            write_folder(folder, lambda temporary: _write(recipe, temporary, poll))
+        data, skipped = recipe.data, list[str]()
+        for part in PARTS:
+            if getattr(data, part) or data.train == SPEECH:
+                speeds = data.speeds if part == "train" else (1.0,)
+                SpeechStore.write(folder / f"{STORE}-{part}", _recordings(recipe, part, skipped, poll), speeds)
+        stores = _stores(folder)
+        texts = [row.text for row in stores["train"].rows]
+        if not texts:
+            raise _nothing(recipe)
+        if data.join.longest:  # the vocabulary must have what stands between the words of strings
+            texts = [" ".join(texts[place : place + 2]) for place in range(0, len(texts), 2)]
+        init = recipe.model.init
+        tokenizer = initial_tokenizer(init) if init else train_vocabulary(texts, recipe.tokenizer, "terminated")
+        _between(recipe, tokenizer, stores["train"])  # fails before anything is kept
+        tokenizer.save(folder / TOKENIZER)
+        for store in stores.values():
+            ids = [encoded.ids for encoded in tokenizer.encode([row.text for row in store.rows])]
+            for problem in _misfits(recipe, store, ids).values():
+                _skip(recipe, DataError(problem), skipped)
+            SpeechStore.write_tokens(store.folder, ids)
+        (folder / SKIPPED).write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
 
     def __init__(self, recipe: SpeechRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device, training = recipe, device, recipe.training
@@ -253,7 +247,6 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         self.factored = training.factored(device.type)
 
     def build(self) -> nn.Module:
-        """A new model with the vocabulary of the texts, or one with the weights that the recipe starts from."""
         return build_model(self.recipe.model, self.corpus.tokenizer)
 
     def loss(self, model: Forward, batch: SpeechBatch) -> Loss:
@@ -277,12 +270,10 @@ class SpeechTask(SupervisedTask[SpeechBatch]):
         return values
 
     def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on all test utterances; empty if there are none."""
         count = len(self.corpus.parts["test"])
         return self._measure(model, "test", count, poll)[0] if count else {}
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and the form of spectrograms beside the weights."""
         self.corpus.tokenizer.save(folder)
         self.corpus.audio.save(folder)
 

@@ -291,8 +291,7 @@ class Unrolled:
         for layer, reach, memory, cache in parts:
             within = visibility(now, keys, present.repeat(1, steps), present, reach)
             x = layer(x, within.repeated(self.samples), memory, across, cache)
-        out: Tensor = self.stack.norm(x)
-        return out
+        return self.stack.norm(x)
 
 
 class RecurrentStack(nn.Module):

@@ -116,7 +116,6 @@ class WindowStore:
 
     @property
     def sizes(self) -> Int[np.ndarray, " W"]:
-        """The number of agents of each window."""
         return np.diff(self.begins)
 
     def tracks_of(self, window: int) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -156,19 +156,14 @@ class Forecaster:
 def record_own_pairs(model: AgentFormer) -> Iterator[dict[str, list[tuple[Tensor, ...]]]]:
     """Keep the arguments of every call of `OwnScores`, by the name of its layer."""
     calls: dict[str, list[tuple[Tensor, ...]]] = {}
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, AgentAttention)}
-    handles = [
-        layer.own_scores.register_forward_hook(
-            lambda _, args, scores, name=name: calls.setdefault(name, []).append(args)
-        )
-        for name, layer in layers.items()
-        if layer.own_scores is not None
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in model.named_modules():
+            if isinstance(layer, AgentAttention) and layer.own_scores is not None:
+                handle = layer.own_scores.register_forward_hook(
+                    lambda _, args, scores, name=name: calls.setdefault(name, []).append(args)
+                )
+                hooks.enter_context(handle)
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _own_neurons(calls: Sequence[tuple[Tensor, ...]]) -> OwnNeurons:

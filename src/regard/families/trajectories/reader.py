@@ -31,7 +31,7 @@ class TrackReader(Reader[SceneBatch]):
     built_in: ClassVar = (BUILT_IN,)
 
     def __init__(self, pipeline: Forecaster) -> None:
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.past, self.future = pipeline.config.past, pipeline.config.future
 
     def examples(self, source: Source) -> Iterator[Example]:

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.checkpoints import write_folder
 from regard.data.loader import Loader
+from regard.data.sources import Part
 from regard.errors import ConfigError, DataError
 from regard.families.contract import Evaluation, EvaluationOptions
 from regard.families.trajectories.data import (
@@ -46,12 +46,10 @@ class ScenesTask(SupervisedTask[SceneBatch]):
     recipe: ScenesRecipe
 
     @classmethod
-    def prepare(cls, recipe: ScenesRecipe, folder: Path, poll: Poll) -> None:
+    def write(cls, recipe: ScenesRecipe, folder: Path, poll: Poll) -> None:
         """Read the tracks and cut windows."""
         config = model_config(recipe)
-        if not folder.exists():
-            steps = config.past, config.future
-            write_folder(folder, lambda new: SceneCorpus.write(new, recipe.data, *steps, recipe.seed, poll))
+        SceneCorpus.write(folder, recipe.data, config.past, config.future, recipe.seed, poll)
 
     def __init__(self, recipe: ScenesRecipe, folder: Path, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -68,18 +66,13 @@ class ScenesTask(SupervisedTask[SceneBatch]):
         )  # fmt: skip
         self.loader = Loader(batches.plan, batches, **loader_options(training, device))
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
+    def held_out(self, part: Part) -> WindowStore:
+        return self.corpus.stores[part]
+
+    def measured(self, model: nn.Module, data: WindowStore, poll: Poll) -> Values:
         """The errors of the best of the samples and of the likeliest future."""
-        return self._measured(model, SceneBatches(self.corpus.stores["valid"], self.config.past), poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the scene that was left out, or on the test files; empty if there are none."""
-        store = self.corpus.stores["test"]
-        return self._measured(model, SceneBatches(store, self.config.past), poll) if len(store) else {}
-
-    def _measured(self, model: nn.Module, batches: SceneBatches, poll: Poll) -> Values:
         assert isinstance(model, AgentFormer)
-        losses = []
+        batches, losses = SceneBatches(data, self.config.past), []
         torch.manual_seed(VALIDATION_SEED)  # the loss draws latent vectors; every step of training seeds its own
 
         def predict(batch: SceneBatch, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,7 +91,6 @@ class ScenesTask(SupervisedTask[SceneBatch]):
         """The loss of a batch, summed over agents."""
 
     def save(self, folder: Path) -> None:
-        """Write which scenes the model has seen beside the weights."""
         self.corpus.settings.save(folder)
 
 
@@ -108,7 +100,6 @@ class ForecastTask(ScenesTask):
     recipe: ForecastRecipe
 
     def build(self) -> nn.Module:
-        """A new model, or one with the weights of `model.init`."""
         return initialised(self.recipe.model, {}) if self.recipe.model.init else AgentFormer(self.config)
 
     def loss(self, model: Forward, batch: SceneBatch) -> Loss:

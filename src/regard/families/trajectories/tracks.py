@@ -72,11 +72,9 @@ class Tracks:
 
     @property
     def last(self) -> int:
-        """The last time."""
         return int(self.times[-1])
 
     def frame(self, time: int) -> float:
-        """The frame of a time."""
         return self.first + time * self.step
 
     def to_csv(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,10 +46,8 @@ from regard.families.vision_language.regions import (
     true_regions,
 )
 from regard.training.initial_model import initial_tokenizer
-from regard.training.safeguards import Poll
+from regard.training.safeguards import Poll, polled
 from regard.training.stages import Stages
-
-T = TypeVar("T")
 
 SHOWN = 0.1  # the share of the masked regions whose features stay; the others become zeros
 MATCH, NO_MATCH = 0, 1
@@ -98,7 +96,7 @@ def prepare(recipe: RegionTextRecipe, kind: TextKind, longest: int, folder: Path
     def write(part: Part, place: Path) -> None:
         skipped: list[str] = []
         described = ((each.regions, each.texts) for each in _described(recipe, kind, part, skipped))
-        examples = _encoded(tokenizer, longest, _polled(described, poll))
+        examples = _encoded(tokenizer, longest, polled(described, poll))
         RegionTexts.write(place / part, examples, recipe.data.regions.regions)
         (place / f"{part}-{SKIPPED}").write_text(json.dumps(skipped, ensure_ascii=False), encoding="utf-8")
         if part == "train" and not len(RegionTexts.open(place / part)):
@@ -126,7 +124,7 @@ def _described(recipe: RegionTextRecipe, kind: TextKind, part: Part, skipped: li
 def _tokenizer(recipe: RegionTextRecipe, poll: Poll) -> TextTokenizer:
     if init := recipe.model.init or recipe.words.init:
         return initial_tokenizer(init)
-    return train_vocabulary(_polled(_vocabulary_texts(recipe), poll), recipe.tokenizer, "enclosed")
+    return train_vocabulary(polled(_vocabulary_texts(recipe), poll), recipe.tokenizer, "enclosed")
 
 
 def _vocabulary_texts(recipe: RegionTextRecipe) -> Iterator[str]:
@@ -148,12 +146,6 @@ def _encoded(
         rows = iter(tokenizer.encode([about.text for _, texts in some for about in texts], longest=longest))
         for regions, texts in some:
             yield regions, [(next(rows).ids, about.target) for about in texts]
-
-
-def _polled(items: Iterator[T], poll: Poll) -> Iterator[T]:
-    for item in items:
-        poll()
-        yield item
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from regard.families.images.pipeline import open_image
 from regard.families.vision_language.pipeline import VisionLanguageModel
 from regard.families.vision_language.regions import Described, Regions, TextAbout, describe
 from regard.families.vision_language.task import KINDS, RegionTextTask, target_loss
-from regard.look.reader import SCENES, BoxUnits, Example, Reader, Source, TokenUnits, Units
+from regard.look.reader import SCENES, BoxUnits, Example, Reader, Source, TokenUnits, Units, is_looked_at
 
 SIDE = 96  # pixels of an image that is shown
 FITS, FITS_NOT = 1, 0
@@ -39,7 +39,7 @@ class RegionTextReader(Reader[RegionTextBatch]):
             raise UsageError(
                 f"{pipeline.name or 'this model'} has no head, so nothing says what an activation is worth"
             )
-        self.pipeline, self.model, self.device = pipeline, pipeline.model, pipeline.device
+        super().__init__(pipeline)
         self.head, self.tokenizer = pipeline.config.head, pipeline.tokenizer
         self.ranks = self.head in ("pretraining", "score")
 
@@ -129,5 +129,4 @@ def _exchanged(described: Iterable[Described]) -> Iterator[Described]:
 def _of_regions(place: str) -> bool:
     """Whether the positions of a place are regions: in their stream, and in what words look at there."""
     stream = place.startswith("regions.") or ".regions." in place
-    looked_at = ".cross." in place and place.endswith((".keys", ".values"))
-    return stream != looked_at
+    return stream != is_looked_at(place)

@@ -18,6 +18,7 @@ from regard.checkpoints.models import identify
 from regard.config import Config
 from regard.data.batch import RegionTextBatch
 from regard.data.loader import Loader, Rows, in_batches
+from regard.data.sources import Part
 from regard.data.synthetic.scene_texts import ANSWERS
 from regard.data.text.masking import Masking
 from regard.errors import ConfigError, DataError
@@ -102,34 +103,20 @@ class RegionTextTask(SupervisedTask[RegionTextBatch]):
     @staticmethod
     def output(model: Forward, batch: RegionTextBatch) -> VilbertOutput:
         """The output of the model for a batch."""
-        read: VilbertOutput = model(batch.inputs, batch.mask, batch.features.float(), batch.places, batch.region_mask)
-        return read
+        return model(batch.inputs, batch.mask, batch.features.float(), batch.places, batch.region_mask)
 
     def loss(self, model: Forward, batch: RegionTextBatch) -> Loss:
         """Cross-entropy of the right target."""
-        return Loss(
-            target_loss(self.output(model, batch), batch.targets),
-            torch.full((), len(batch.targets), device=self.device),
-        )
+        return Loss.of(target_loss(self.output(model, batch), batch.targets), len(batch.targets))
 
     def in_order(self, store: RegionTexts) -> list[Rows]:
         """All texts in batches."""
         return in_batches(np.arange(len(store)), self.recipe.training.batch)
 
-    def validate(self, model: nn.Module, poll: Poll) -> Values:
-        """The metrics of the task on the validation texts."""
-        return self.measured(model, self.corpus.valid, poll)
-
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        """The same on the test texts; empty if the recipe has none."""
-        return self.measured(model, self.corpus.test, poll) if len(self.corpus.test) else {}
-
-    @abstractmethod
-    def measured(self, model: nn.Module, store: RegionTexts, poll: Poll) -> Values:
-        """The metrics of a model on some texts."""
+    def held_out(self, part: Part) -> RegionTexts:
+        return getattr(self.corpus, part)
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and how regions are found beside the weights."""
         self.tokenizer.save(folder)
         save_finder(self.recipe.data.regions, folder)
 
@@ -166,7 +153,6 @@ class VisionLanguageTask(RegionTextTask):
     recipe: VisionLanguageRecipe
 
     def maker(self) -> MaskedPairMaker:
-        """Masked pairs of the training texts."""
         return self._masked(self.corpus.train, self.recipe.seed)
 
     def _masked(self, store: RegionTexts, seed: int) -> MaskedPairMaker:
@@ -237,7 +223,6 @@ class RetrievalTask(RegionTextTask):
     recipe: RetrievalRecipe
 
     def maker(self) -> ChoiceMaker:
-        """Right pairs of the training texts, each with wrong ones."""
         return self._choices(self.corpus.train, self.recipe.seed)
 
     def _choices(self, store: RegionTexts, seed: int) -> ChoiceMaker:
@@ -292,7 +277,6 @@ class TargetTask(RegionTextTask):
     """Texts that have one right target among the outputs of the model."""
 
     def maker(self) -> PairMaker:
-        """The training texts with their images."""
         return self.pairs(self.corpus.train)
 
     @torch.inference_mode()

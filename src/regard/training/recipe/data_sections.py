@@ -61,9 +61,35 @@ class ImagesSection(Config):
             raise ConfigError(f"data.train names no images; give a file, a folder, a list of them, or {SCENES!r}")
         if self.built_in and (self.valid or self.test or self.split or self.labels):
             raise ConfigError("the built-in scenes have parts and labels of their own; size them with [data.scenes]")
-        if self.valid and self.split:
-            raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
+        refuse_two_validations(self)
         return self
+
+
+class DescribedImagesSection(Config):
+    """[data] of images that files beside them describe, with captions or boxes; or `scenes`."""
+
+    train: str
+    valid: str = ""
+    test: str = ""
+    train_images: str = ""  # a folder or an archive; by default it is looked for beside the file that describes them
+    valid_images: str = ""
+    test_images: str = ""
+    split: NonNegativeInt = 0  # how many of the last training images are held out if valid is not given
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the images are the built-in ones."""
+        return self.train == SCENES
+
+    def files(self, part: Part) -> tuple[str, str]:
+        """The file that describes the images of a part and their place; empty if there are none."""
+        return (SCENES, "") if self.built_in else (getattr(self, part), getattr(self, f"{part}_images"))
+
+
+def refuse_two_validations(data: ImagesSection | DescribedImagesSection) -> None:
+    """Refuse validation images of their own beside some of the training images."""
+    if data.valid and data.split:
+        raise ConfigError("data.valid and data.split both say what to validate on; leave one out")
 
 
 def refuse_mixing(task: str, augmentation: Augmentation) -> None:

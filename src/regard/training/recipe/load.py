@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from regard.config import nearest
 from regard.errors import ConfigError
 from regard.families.catalog import TASKS
+from regard.search.settings import RECIPE
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.files import read_values
 
@@ -31,6 +32,11 @@ def open_task(recipe: Recipe, folder: Path, device: torch.device, poll: Poll) ->
 def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
     """Read a shipped recipe by name, or a file, with `section.key=value` changes made before anything is checked."""
     return parse_recipe(read_values(str(name_or_path), sets), where=str(name_or_path))
+
+
+def trained_recipe(folder: Path) -> Recipe | None:
+    """The recipe that the model of a folder was trained by; None if the folder has none."""
+    return load_recipe(folder / RECIPE) if (folder / RECIPE).is_file() else None
 
 
 def parse_recipe(values: Mapping[str, Any], *, where: str) -> Recipe:

@@ -81,9 +81,6 @@ class CloudTask(SupervisedTask[CloudBatch]):
     def validate(self, model: nn.Module, poll: Poll) -> Values:
         return measure(model, self.valid, self.device)
 
-    def test(self, model: nn.Module, poll: Poll) -> Values:
-        return {}
-
     def save(self, folder: Path) -> None:
         """Nothing is needed beside the weights."""
 
