@@ -60,6 +60,52 @@ def write_rope(ours: Mapping[str, Any]) -> dict[str, Any]:
     return {**theta, "rope_scaling": section}
 
 
+WINDOW_KEYS = {"every": {"sliding_window"}, "chosen": {"sliding_window", "layer_types"}}
+KINDS_OF_LAYERS = {"full_attention": False, "sliding_attention": True}
+
+
+def read_window(theirs: Mapping[str, Any], which: str, depth: int, file: Path) -> dict[str, Any]:
+    """Our `window` and `window_layers`, from values that include their defaults.
+
+    `every` layer has a window if there is one (Mistral), or `chosen` layers have it if it is in use (Qwen2):
+    `layer_types` names them, in older configs `max_window_layers` is the first of them.
+    """
+    size = theirs.get("sliding_window")
+    if which == "every":
+        return {"window": size}
+    kinds, first = theirs.get("layer_types"), theirs.get("max_window_layers", depth)
+    if not theirs.get("use_sliding_window"):
+        size = None
+    if kinds is None:
+        kinds = ["sliding_attention" if size is not None and layer >= first else "full_attention"
+                 for layer in range(depth)]  # fmt: skip
+    if not isinstance(kinds, list) or len(kinds) != depth or not {*map(str, kinds)} <= KINDS_OF_LAYERS.keys():
+        raise CheckpointError(f"{file} has layer_types {kinds!r}; expected {depth} of {', '.join(KINDS_OF_LAYERS)}")
+    chosen = tuple(layer for layer, kind in enumerate(kinds) if KINDS_OF_LAYERS[kind])
+    if chosen and size is None:
+        raise CheckpointError(f"{file} has layer_types with sliding_attention, but no sliding_window in use")
+    if not chosen:
+        return {"window": None}
+    return {"window": size, "window_layers": None if len(chosen) == depth else chosen}
+
+
+def write_window(ours: Mapping[str, Any], which: str) -> dict[str, Any]:
+    """Their config values; `max_window_layers` is for versions that do not read `layer_types`."""
+    size, layers, depth = ours["window"], ours["window_layers"], ours["depth"]
+    if which == "every":
+        if layers is not None:
+            raise CheckpointError(f"the model cannot be exported: only its layers {list(layers)} have a window")
+        return {"sliding_window": size}
+    chosen = {*range(depth)} if size is not None and layers is None else {*(layers or ())}
+    kinds = ["sliding_attention" if layer in chosen else "full_attention" for layer in range(depth)]
+    return {
+        "use_sliding_window": size is not None,
+        "sliding_window": size,
+        "max_window_layers": min(chosen, default=depth),
+        "layer_types": kinds,
+    }
+
+
 @dataclass(frozen=True)
 class _Parameters:
     values: Mapping[str, Any]

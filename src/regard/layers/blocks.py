@@ -43,6 +43,16 @@ def opened(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
+class OffsetRMSNorm(nn.RMSNorm):
+    """RMSNorm whose weights are stored as their differences from 1 (Gemma)."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        return functional.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
+
+
 EVEN, MANY = 8, 64  # row multiples for small and large vocabularies: 16 and 128 bytes in half precision
 
 NormOrder = Literal["post", "pre", "branch"]
@@ -229,7 +239,7 @@ class EncoderLayer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "R T D"],
-        mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
+        mask: Bool[Tensor, "B 1 #Tq Tk"] | None = None,
         *,
         bias: Float[Tensor, "1 H Tq Tk"] | None = None,
         causal: bool = False,
