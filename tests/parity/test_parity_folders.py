@@ -95,3 +95,45 @@ def test_a_decoder_in_one_pass_and_step_by_step(seed, tmp_path):
             caches[row] = answer.past_key_values
             torch.testing.assert_close(found[row], answer.logits[0, -1], atol=1e-5, rtol=0)
         newest = tokens[:, step + 4 : step + 5]
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"],
+)
+@torch.inference_mode()
+def test_xlm_roberta(head, tmp_path):
+    values = {**TEXT, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "num_labels": 2 if "Question" in head else 3}
+    theirs = made("xlm-roberta", head, values)
+    ours = loaded_and_back(theirs, tmp_path, "roberta")
+    tokens = torch.randint(2, 31, (3, 9))
+    real = torch.arange(9) < torch.tensor([9, 4, 1])[:, None]
+    tokens = tokens.masked_fill(~real, 1)
+    answer, found = theirs(input_ids=tokens, attention_mask=real.long()), ours(tokens, real)
+    if head == "Model":
+        torch.testing.assert_close(found.hidden[real], answer.last_hidden_state[real], atol=1e-5, rtol=0)
+        torch.testing.assert_close(found.pooled, answer.pooler_output, atol=1e-5, rtol=0)
+    elif head == "ForSequenceClassification":
+        torch.testing.assert_close(found.logits, answer.logits, atol=1e-5, rtol=0)
+    else:
+        scores = torch.stack([answer.start_logits, answer.end_logits], 2) if "start_logits" in answer else answer.logits
+        torch.testing.assert_close(found.logits[real], scores[real], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@torch.inference_mode()
+def test_mt5(tied, tmp_path):
+    sizes = {"vocab_size": 31, "d_model": 16, "d_kv": 4, "d_ff": 20, "num_layers": 2, "num_heads": 4}
+    theirs = made("mt5", "ForConditionalGeneration", {**sizes, "num_decoder_layers": 3})
+    if not tied:  # as published: an output matrix of its own, which their library loads although its config ties it
+        theirs.lm_head.weight = torch.nn.Parameter(torch.randn(31, 16))
+    ours = loaded_and_back(theirs, tmp_path, "t5" if not tied else "mt5")
+    assert ours.config.tie == tied
+    source, inputs, mask = torch.randint(31, (3, 9)), torch.randint(31, (3, 6)), torch.ones(3, 9, dtype=torch.bool)
+    mask[1, 4:] = False
+    expected = theirs(input_ids=source, attention_mask=mask.long(), decoder_input_ids=inputs).logits
+    torch.testing.assert_close(ours(source, mask, inputs), expected, atol=1e-5, rtol=0)
+    state = ours.start(source, mask)
+    for step in range(6):
+        found = ours.step(inputs[:, step : step + 1], state)[:, 0]
+        torch.testing.assert_close(found, expected[:, step], atol=1e-5, rtol=0)

@@ -25,6 +25,7 @@ TABLES = (  # model types of Hugging Face; of several tables for one model, expo
     "qwen3", "gemma", "t5", "mt5", "vit", "swin", "swinv2", "resnet", "bit", "imagegpt", "whisper",
 )  # fmt: skip
 
+NOT_EXPORTED = "the model cannot be exported"
 # keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows (but see
 # `ConfigTable.window`), padding of convolutions as TensorFlow has it, decoders that see what comes later
 FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window", "global_padding", "use_bidirectional_attention"}
@@ -136,17 +137,17 @@ class ConfigTable(Config):
     def to_theirs(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """Their config.json from our config values."""
         if lacking := [key for key in self.needs if not ours[key]]:
-            raise CheckpointError(f"the model cannot be exported: it has no {' and no '.join(lacking)}")
+            raise CheckpointError(f"{NOT_EXPORTED}: it has no {' and no '.join(lacking)}")
         if given := [f"{key} {ours[key]}" for key in self.unset if ours[key]]:
             raise CheckpointError(
-                f"the model cannot be exported: it has {listing(given)}, which theirs have no place for"
+                f"{NOT_EXPORTED}: it has {listing(given)}, which theirs have no place for"
             )
-        _choose(ours, [self.fixed], "the model cannot be exported")
+        _choose(ours, [self.fixed], NOT_EXPORTED)
         theirs = {their: ours[our] for our, their in self.same.items()}
         theirs |= {their: ours[our] for our, their in self.optional.items() if ours[our] is not None}
         theirs |= {key: theirs[origin] for key, origin in self.copies.items()}
         for alternatives in self.choices:
-            chosen = _choose(ours, [choice.ours for choice in alternatives], "the model cannot be exported")
+            chosen = _choose(ours, [choice.ours for choice in alternatives], NOT_EXPORTED)
             theirs |= alternatives[chosen].theirs
         if self.rope:
             theirs |= write_rope(ours)
@@ -296,9 +297,13 @@ def _choose(values: Mapping[str, Any], options: list[dict[str, Any]], trouble: s
     # The options that differ in the fewest keys say which key is wrong.
     wrong = [{key: value for key, value in option.items() if values.get(key) != value} for option in options]
     fewest = min(map(len, wrong))
-    key = next(iter(min(wrong, key=len)))
+    nearest = options[list(map(len, wrong)).index(fewest)]
+    key = next(key for key in nearest if values.get(key) != nearest[key])
     wanted = dict.fromkeys(repr(keys[key]) for keys in wrong if len(keys) == fewest and key in keys)
-    raise CheckpointError(f"{trouble}: it has {key} {values.get(key)!r}; expected {' or '.join(wanted)}")
+    # keys that are right, and that other options have otherwise
+    beside = [k for k, v in nearest.items() if values.get(k) == v and any(other.get(k) != v for other in options)]
+    given = " beside ".join(f"{key} {values.get(key)!r}" for key in (key, *beside))
+    raise CheckpointError(f"{trouble}: it has {given}; expected {key} {' or '.join(wanted)}")
 
 
 @cache
