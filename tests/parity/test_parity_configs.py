@@ -22,6 +22,7 @@ GROUPED = {"vocab_size": 31, "max_position_embeddings": 24, "num_key_value_heads
 T5 = {
     "vocab_size": 31, "d_model": 16, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 2,
 }  # fmt: skip
+DINO = {**PICTURE, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "mlp_ratio": 2}
 SWIN = {**PICTURE, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 2}
 SIZES = {
     "bert": ("BertForMaskedLM", {"vocab_size": 31, "max_position_embeddings": 24, **ENCODER}),
@@ -69,6 +70,9 @@ SIZES = {
         },
     ),
     "vit": ("ViTForImageClassification", {**PICTURE, **ENCODER}),
+    "deit": ("DeiTForImageClassificationWithTeacher", {**PICTURE, **ENCODER}),
+    "dinov2": ("Dinov2ForImageClassification", DINO),
+    "dinov2_with_registers": ("Dinov2WithRegistersForImageClassification", DINO),
     "swin": ("SwinForImageClassification", SWIN),
     "swinv2": ("Swinv2ForImageClassification", SWIN),
     "resnet": (
@@ -118,7 +122,7 @@ def assert_same_logits(folder, kind):
     torch.manual_seed(1)
     tokens = torch.randint(2, 29, (2, 9))
     mask = torch.ones_like(tokens, dtype=torch.bool)
-    if kind in ("vit", "swin", "swinv2", "resnet", "bit"):
+    if "Image" in SIZES[kind][0] and kind != "imagegpt":
         pixels = torch.randn(2, 3, 16, 16)
         pair = ours(pixels), theirs(pixel_values=pixels).logits
     elif kind in ("t5", "mt5", "marian"):
@@ -224,6 +228,12 @@ CHANGES = {  # values that may be supported or refused, but never ignored
         "is_encoder_decoder": [False],
     },
     "vit": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "pooler_act": ["relu"]},
+    "deit": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "architectures": [["DeiTForMaskedImageModeling"]]},
+    "dinov2": {
+        "hidden_act": ACTS, "layer_norm_eps": [1e-2], "mlp_ratio": [4], "use_mask_token": [False],
+        "use_swiglu_ffn": [True], "apply_layernorm": [False], "layerscale_value": [0.1],
+    },
+    "dinov2_with_registers": {"hidden_act": ACTS, "use_mask_token": [False], "num_register_tokens": [0, 2]},
     "swin": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "num_layers": [7], "mlp_ratio": [4]},
     "swinv2": {"hidden_act": ACTS, "layer_norm_eps": [1e-2], "pretrained_window_sizes": [[4, 4]]},
     "resnet": {"hidden_act": ["gelu"], "downsample_in_first_stage": [True]},

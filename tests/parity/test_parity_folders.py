@@ -38,7 +38,7 @@ DECODERS = [  # type, config values, and the type that it is exported as, if ano
 ]  # fmt: skip
 NAMES = {
     "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma": "Gemma", "xlm-roberta": "XLMRoberta",
-    "mt5": "MT5",
+    "mt5": "MT5", "vit": "ViT", "deit": "DeiT", "dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters",
 }  # fmt: skip
 
 
@@ -137,3 +137,46 @@ def test_mt5(tied, tmp_path):
     for step in range(6):
         found = ours.step(inputs[:, step : step + 1], state)[:, 0]
         torch.testing.assert_close(found, expected[:, step], atol=1e-5, rtol=0)
+
+
+PATCHES = {
+    "image_size": 16, "patch_size": 4, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4,
+}  # fmt: skip
+VIT = {**PATCHES, "intermediate_size": 40}
+IMAGES = [
+    ("vit", "Model", VIT),
+    ("vit", "Model", {**VIT, "hidden_act": "relu", "qkv_bias": False}),
+    ("deit", "Model", VIT),
+    ("deit", "ForImageClassification", {**VIT, "num_labels": 5}),
+    ("deit", "ForImageClassificationWithTeacher", {**VIT, "id2label": {0: "cat", 1: "dog", 2: "newt"}}),
+    ("dinov2", "Model", {**PATCHES, "mlp_ratio": 3}),
+    ("dinov2", "Model", {**PATCHES, "use_mask_token": False, "use_swiglu_ffn": True}),
+    ("dinov2", "ForImageClassification", {**PATCHES, "num_labels": 3, "hidden_act": "gelu_new"}),
+    ("dinov2_with_registers", "Model", PATCHES),
+    ("dinov2_with_registers", "ForImageClassification", {**PATCHES, "num_register_tokens": 2, "use_swiglu_ffn": True}),
+]
+
+
+@pytest.mark.parametrize("seed", range(len(IMAGES)))
+@torch.inference_mode()
+def test_an_image_model_at_every_size(seed, tmp_path):
+    kind, head, values = IMAGES[seed]
+    theirs = made(kind, head, values, seed)
+    ours = loaded_and_back(theirs, tmp_path, kind)
+    again = type(theirs).from_pretrained(tmp_path / "back").eval()
+    for height, width in ((16, 16), (35, 21), (8, 16), (15, 17)):
+        images = torch.randn(2, 3, height, width)
+        # the others interpolate without being asked
+        options = {"interpolate_pos_encoding": (height, width) != (16, 16)} if kind in ("vit", "deit") else {}
+        answer, once_more = theirs(images, **options), again(images, **options)
+        if head == "Model":
+            torch.testing.assert_close(ours.tokens(images), answer.last_hidden_state, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(ours(images), answer.pooler_output, atol=1e-5, rtol=1e-5)
+            assert torch.equal(answer.last_hidden_state, once_more.last_hidden_state)
+        else:
+            torch.testing.assert_close(ours(images), answer.logits, atol=1e-5, rtol=1e-5)
+            assert torch.equal(answer.logits, once_more.logits)
+    if head == "Model" and ours.mask_token is not None:
+        images, hidden = torch.randn(2, 3, 16, 16), torch.rand(2, 16) < 0.5
+        expected = theirs(images, bool_masked_pos=hidden).last_hidden_state
+        torch.testing.assert_close(ours.tokens(images, hidden), expected, atol=1e-5, rtol=1e-5)

@@ -17,6 +17,7 @@ from regard.attention.positions import sinusoidal
 from regard.config import Config
 from regard.errors import CheckpointError
 
+HIGHEST_RATIO = 64
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 LIMITS = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_slow", "beta_fast")}  # our slow and fast
 
@@ -58,6 +59,24 @@ def write_rope(ours: Mapping[str, Any]) -> dict[str, Any]:
         if scaling["attention_factor"] is not None:
             section["attention_factor"] = scaling["attention_factor"]
     return {**theta, "rope_scaling": section}
+
+
+def read_ffn_ratio(ratio: Any, ours: Mapping[str, Any], file: Path) -> int:
+    """Our `ffn_width`. A gated layer has two thirds of it, rounded up to a multiple of 8 (DINOv2)."""
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
+        raise CheckpointError(f"{file} has {ratio!r} as the ratio of hidden layers; expected a number above 0")
+    hidden = int(ours["width"] * ratio)
+    return (int(hidden * 2 / 3) + 7) // 8 * 8 if ours["gated"] else hidden
+
+
+def write_ffn_ratio(ours: Mapping[str, Any]) -> int:
+    """Their ratio, a whole number."""
+    for ratio in range(1, HIGHEST_RATIO + 1):
+        if read_ffn_ratio(ratio, ours, Path()) == ours["ffn_width"]:
+            return ratio
+    raise CheckpointError(
+        f"the model cannot be exported: ffn_width {ours['ffn_width']} is not a whole multiple of width {ours['width']}"
+    )
 
 
 WINDOW_KEYS = {"every": {"sliding_window"}, "chosen": {"sliding_window", "layer_types"}}

@@ -15,14 +15,14 @@ from typing import Annotated, Any, Literal
 import pydantic
 from torch import Tensor
 
-from regard.checkpoints.operations import WINDOW_KEYS, Drop, Op, Tie, read_rope, read_window, write_rope, write_window
+from regard.checkpoints.operations import WINDOW_KEYS, Drop, Op, Tie, read_ffn_ratio, read_rope, read_window, write_ffn_ratio, write_rope, write_window
 from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError
 
 TABLES = (  # model types of Hugging Face; of several tables for one model, export tries them in this order
     "marian", "bert", "roberta", "xlm-roberta", "distilbert", "albert", "esm", "gpt2", "llama", "mistral", "qwen2",
-    "qwen3", "gemma", "t5", "mt5", "vit", "swin", "swinv2", "resnet", "bit", "imagegpt", "whisper",
+    "qwen3", "gemma", "t5", "mt5", "vit", "deit", "dinov2", "dinov2_with_registers", "swin", "swinv2", "resnet", "bit", "imagegpt", "whisper",
 )  # fmt: skip
 
 NOT_EXPORTED = "the model cannot be exported"
@@ -89,6 +89,7 @@ class ConfigTable(Config):
     optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, omitted if ours is None
     aliases: dict[str, str] = pydantic.Field(default_factory=dict)  # theirs -> other names of theirs for the same value
     rope: bool = False  # whether their config may describe rotary positions, in any of several spellings
+    ffn_ratio: str = ""  # of theirs: the width of hidden layers as a multiple of the model's
     window: Literal["every", "chosen"] | None = None  # which layers have their `sliding_window`
     unset: tuple[str, ...] = ()  # ours that must be None, empty or off, because theirs has no equivalent
     assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not check them
@@ -99,7 +100,7 @@ class ConfigTable(Config):
     fixed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours, which theirs always have and do not name
     choices: tuple[tuple[Alternative, ...], ...]
     written: dict[str, Any]  # theirs, for export only
-    labels: tuple[str, str] | None = None  # our keys for the number of labels and their names
+    labels: tuple[str, str] | None = None  # our keys for the number of labels (0: no head) and their names
     needs: tuple[str, ...] = ()  # keys of ours that must not be 0 for export
 
     def to_ours(self, theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -132,7 +133,11 @@ class ConfigTable(Config):
             ours |= read_rope(theirs, ours["max_length"], file)
         if self.window:
             ours |= read_window({**self.defaults, **theirs}, self.window, ours["depth"], file)
-        return ours | (_read_labels(theirs, self.labels, file) if self.labels else {})
+        if self.ffn_ratio:
+            ours["ffn_width"] = read_ffn_ratio(known[self.ffn_ratio], ours, file)
+        if self.labels and ours.get(self.labels[0]) != 0:
+            ours |= _read_labels(theirs, self.labels, file)
+        return ours
 
     def to_theirs(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """Their config.json from our config values."""
@@ -153,6 +158,8 @@ class ConfigTable(Config):
             theirs |= write_rope(ours)
         if self.window:
             theirs |= write_window(ours, self.window)
+        if self.ffn_ratio:
+            theirs[self.ffn_ratio] = write_ffn_ratio(ours)
         return {**self.written, **theirs, **(_write_labels(ours, self.labels) if self.labels else {})}
 
     def _renamed(self, theirs: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -278,6 +285,8 @@ def _read_labels(theirs: Mapping[str, Any], keys: tuple[str, str], file: Path) -
 
 def _write_labels(ours: Mapping[str, Any], keys: tuple[str, str]) -> dict[str, Any]:
     number_key, names_key = keys
+    if not ours[number_key]:
+        return {}
     names = ours[names_key] or _numbered(ours[number_key])
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},

@@ -211,6 +211,7 @@ def _is_supported(layer: EncoderLayer | DecoderLayer) -> bool:
         and all(look.position is None and isinstance(look.output, FastLinear) for look in looks)
         and all(look.query_norm is None for look in looks)
         and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
+        and all(each.scale is None for each in residuals)
         and layer.feed_forward.activation in ACTIVATIONS.values()
         and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FastLinear))
     )
