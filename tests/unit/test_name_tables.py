@@ -142,7 +142,7 @@ def test_a_config_of_theirs_without_a_counterpart_is_refused(values, says):
 
 
 def test_a_config_of_ours_without_a_counterpart_is_refused():
-    with pytest.raises(CheckpointError, match=r"cannot be exported.*'norm': 'pre'"):
+    with pytest.raises(CheckpointError, match=r"cannot be exported.*norm 'pre'"):
         table().config.to_theirs(Sizes(norm="pre").model_dump())
 
 

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention import core as masks
+
 STORAGE_MULTIPLE = 64  # sizes of static storage are multiples of this
 
 
@@ -169,6 +171,11 @@ class GrowingCache:
         return storage
 
 
+def positions(real: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """The position of every real token, counted without padding, which may be anywhere."""
+    return real.cumsum(1) - 1
+
+
 def round_up(size: int) -> int:
     """The next multiple of 64: few different sizes occur, and fused kernels are fast with them."""
     return -(-size // STORAGE_MULTIPLE) * STORAGE_MULTIPLE
@@ -183,7 +190,8 @@ class Slots:
 
     def __init__(self, sentences: int, width: int, capacity: int, device: torch.device | None = None):
         self.seen = torch.zeros(sentences, width, capacity, dtype=torch.bool, device=device)
-        self.position = torch.zeros(capacity, dtype=torch.long, device=device)  # of the token in each slot
+        # of the token in each slot; a prompt's padding has none
+        self.position = torch.zeros(sentences, capacity, dtype=torch.long, device=device)
         self.length = torch.zeros((), dtype=torch.long, device=device)  # the position of the newest tokens
         self.newest = torch.zeros(width, dtype=torch.long, device=device)  # their slots
         self.steps = torch.arange(width, device=device)
@@ -196,11 +204,16 @@ class Slots:
     def reset(self, prompt: int, real: Bool[Tensor, "S P"] | None = None) -> None:
         """Empty all but the first `prompt` slots, of which every hypothesis sees those that are `real`."""
         self.seen.zero_()
-        self.seen[:, :, :prompt] = True if real is None else real[:, None]
-        later = torch.arange(len(self.position) - prompt, device=self.position.device) // self.width
-        self.position.copy_(torch.cat([torch.arange(prompt, device=self.position.device), prompt + later]))
+        real = torch.ones_like(self.seen[:, 0, :prompt]) if real is None else real
+        self.seen[:, :, :prompt] = real[:, None]
+        later = torch.arange(self.seen.shape[2] - prompt, device=self.position.device) // self.width
+        self.position.copy_(torch.cat([positions(real), real.sum(1, keepdim=True) + later], dim=1))
         self.length.fill_(prompt - 1)
         self.newest.copy_(self.steps + (prompt - self.width))
+
+    def window(self, size: int) -> Bool[Tensor, "S 1 1 C"]:
+        """Which slots are less than `size` positions before the newest tokens."""
+        return masks.window(size, self.position.index_select(1, self.newest[:1]), self.position)
 
     def open(self) -> None:
         """Assign slots to one more token of every hypothesis, which sees itself and not its neighbours."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,6 +33,13 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Bool[
     """No query attends to later keys. The last query sees the last key, so cached keys before the first are visible."""
     ones = torch.ones(queries, keys, dtype=torch.bool, device=device)
     return ones.tril(diagonal=keys - queries)[None, None]
+
+
+def window(
+    size: int, queries: Int[Tensor, "#B #Tq"], keys: Int[Tensor, "#B #Tk"]
+) -> Bool[Tensor, "B 1 #Tq #Tk"]:
+    """Each query attends only to keys less than `size` positions before it, given the positions of both (Mistral)."""
+    return (keys[:, None] > queries[..., None] - size)[:, None]
 
 
 def combine(*parts: Bool[Tensor, "#B #H #Tq #Tk"] | None) -> Bool[Tensor, "#B #H #Tq #Tk"] | None:

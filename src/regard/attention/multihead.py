@@ -60,7 +60,8 @@ class MultiHeadAttention(nn.Module):
     Without `memory` it is self-attention; with it, cross-attention. `kv_heads` < `heads` shares each key/value head
     among several query heads. `prepare` changes queries and keys before the scores (rotary positions, normalisation);
     `position` makes a bias from the queries (relative positions). `key_bias` and `output_bias` default to `bias`.
-    `gated` multiplies each head's result by a sigmoid of the query's vector (Jumper 2021).
+    `gated` multiplies each head's result by a sigmoid of the query's vector (Jumper 2021). `head_norm` normalises every
+    query and key before `prepare`, with weights that all heads share (Henry 2020, Qwen3).
     """
 
     PLACES: ClassVar = {"gate": Computed("gate", read=lambda module, args, options, output: torch.sigmoid(output))}
@@ -79,6 +80,7 @@ class MultiHeadAttention(nn.Module):
         gated: bool = False,
         scale: float | None = None,
         dropout: float = 0.0,
+        head_norm: Callable[[int], nn.Module] | None = None,
         prepare: HeadTransform | None = None,
         position: PositionBias | None = None,
     ):
@@ -94,6 +96,8 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(kv_width, kv_heads * self.head_width, bias=bias)
         self.output = nn.Linear(heads * self.head_width, width, bias=bias if output_bias is None else output_bias)
         self.gate = nn.Linear(width, heads * self.head_width) if gated else None
+        self.query_norm = None if head_norm is None else head_norm(self.head_width)
+        self.key_norm = None if head_norm is None else head_norm(self.head_width)
         self.attend = Attend()
         if self.gate is not None:  # open at first, whatever the query
             nn.init.zeros_(self.gate.weight)
@@ -140,6 +144,8 @@ class MultiHeadAttention(nn.Module):
                 (q,) = packing.lay_out(q)
             k, v, real, _ = memory.compact() if isinstance(memory, Memory) else self.remember(memory)
             mask = real if mask is None else mask
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
         if self.prepare is not None:
             if first is None:
                 first = 0 if cache is None else cache.length

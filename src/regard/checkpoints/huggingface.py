@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.folder import write_folder
 from regard.checkpoints.models import CONFIG, bare, own_tensors, write_json
-from regard.checkpoints.tables import TABLES, NameTable, read_table
+from regard.checkpoints.tables import NOT_EXPORTED, TABLES, NameTable, read_table
 from regard.checkpoints.weights import WEIGHTS, write_tensors
 from regard.config import Config
 from regard.errors import CheckpointError
@@ -113,7 +113,7 @@ def export_tensors(
 
 def table_for(name: str, config: Config) -> NameTable:
     """The first table that supports a model with this config. If none does, the error gives every reason."""
-    refusals = []
+    refusals: dict[str, list[str]] = {}  # the types of each reason
     for model_type in TABLES:
         table = read_table(model_type)
         if table.model != name:
@@ -122,7 +122,8 @@ def table_for(name: str, config: Config) -> NameTable:
             table.config.to_theirs(config.model_dump())
             return table
         except CheckpointError as error:
-            refusals.append(f"as {model_type}, {error}")
+            refusals.setdefault(str(error).removeprefix(f"{NOT_EXPORTED}: "), []).append(model_type)
     if not refusals:
         raise CheckpointError(f"a {name} model has no form in Hugging Face's library; keep it in Regard's")
-    raise CheckpointError("; ".join(refusals))
+    reasons = (f"as {', '.join(types)}, {reason}" for reason, types in refusals.items())
+    raise CheckpointError(f"{NOT_EXPORTED}: {'; '.join(reasons)}")

@@ -17,6 +17,7 @@ from regard.attention.positions import sinusoidal
 from regard.config import Config
 from regard.errors import CheckpointError
 
+HIGHEST_RATIO = 64
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 LIMITS = {"llama3": ("low_freq_factor", "high_freq_factor"), "yarn": ("beta_slow", "beta_fast")}  # our slow and fast
 
@@ -58,6 +59,70 @@ def write_rope(ours: Mapping[str, Any]) -> dict[str, Any]:
         if scaling["attention_factor"] is not None:
             section["attention_factor"] = scaling["attention_factor"]
     return {**theta, "rope_scaling": section}
+
+
+def read_ffn_ratio(ratio: Any, ours: Mapping[str, Any], file: Path) -> int:
+    """Our `ffn_width`. A gated layer has two thirds of it, rounded up to a multiple of 8 (DINOv2)."""
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
+        raise CheckpointError(f"{file} has {ratio!r} as the ratio of hidden layers; expected a number above 0")
+    hidden = int(ours["width"] * ratio)
+    return (int(hidden * 2 / 3) + 7) // 8 * 8 if ours["gated"] else hidden
+
+
+def write_ffn_ratio(ours: Mapping[str, Any]) -> int:
+    """Their ratio, a whole number."""
+    for ratio in range(1, HIGHEST_RATIO + 1):
+        if read_ffn_ratio(ratio, ours, Path()) == ours["ffn_width"]:
+            return ratio
+    raise CheckpointError(
+        f"the model cannot be exported: ffn_width {ours['ffn_width']} is not a whole multiple of width {ours['width']}"
+    )
+
+
+WINDOW_KEYS = {"every": {"sliding_window"}, "chosen": {"sliding_window", "layer_types"}}
+KINDS_OF_LAYERS = {"full_attention": False, "sliding_attention": True}
+
+
+def read_window(theirs: Mapping[str, Any], which: str, depth: int, file: Path) -> dict[str, Any]:
+    """Our `window` and `window_layers`, from values that include their defaults.
+
+    `every` layer has a window if there is one (Mistral), or `chosen` layers have it if it is in use (Qwen2):
+    `layer_types` names them, in older configs `max_window_layers` is the first of them.
+    """
+    size = theirs.get("sliding_window")
+    if which == "every":
+        return {"window": size}
+    kinds, first = theirs.get("layer_types"), theirs.get("max_window_layers", depth)
+    if not theirs.get("use_sliding_window"):
+        size = None
+    if kinds is None:
+        kinds = ["sliding_attention" if size is not None and layer >= first else "full_attention"
+                 for layer in range(depth)]  # fmt: skip
+    if not isinstance(kinds, list) or len(kinds) != depth or not {*map(str, kinds)} <= KINDS_OF_LAYERS.keys():
+        raise CheckpointError(f"{file} has layer_types {kinds!r}; expected {depth} of {', '.join(KINDS_OF_LAYERS)}")
+    chosen = tuple(layer for layer, kind in enumerate(kinds) if KINDS_OF_LAYERS[kind])
+    if chosen and size is None:
+        raise CheckpointError(f"{file} has layer_types with sliding_attention, but no sliding_window in use")
+    if not chosen:
+        return {"window": None}
+    return {"window": size, "window_layers": None if len(chosen) == depth else chosen}
+
+
+def write_window(ours: Mapping[str, Any], which: str) -> dict[str, Any]:
+    """Their config values; `max_window_layers` is for versions that do not read `layer_types`."""
+    size, layers, depth = ours["window"], ours["window_layers"], ours["depth"]
+    if which == "every":
+        if layers is not None:
+            raise CheckpointError(f"the model cannot be exported: only its layers {list(layers)} have a window")
+        return {"sliding_window": size}
+    chosen = {*range(depth)} if size is not None and layers is None else {*(layers or ())}
+    kinds = ["sliding_attention" if layer in chosen else "full_attention" for layer in range(depth)]
+    return {
+        "use_sliding_window": size is not None,
+        "sliding_window": size,
+        "max_window_layers": min(chosen, default=depth),
+        "layer_types": kinds,
+    }
 
 
 @dataclass(frozen=True)

@@ -10,24 +10,25 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from torch import Tensor
 
-from regard.checkpoints.operations import Drop, Op, Tie, read_rope, write_rope
+from regard.checkpoints.operations import WINDOW_KEYS, Drop, Op, Tie, read_ffn_ratio, read_rope, read_window, write_ffn_ratio, write_rope, write_window
 from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError
 
 TABLES = (  # model types of Hugging Face; of several tables for one model, export tries them in this order
-    "marian", "bert", "roberta", "distilbert", "albert", "esm", "gpt2", "llama", "t5", "vit", "swin", "swinv2",
-    "resnet", "bit", "imagegpt", "whisper",
+    "marian", "bert", "roberta", "xlm-roberta", "distilbert", "albert", "esm", "gpt2", "llama", "mistral", "qwen2",
+    "qwen3", "gemma", "t5", "mt5", "vit", "deit", "dinov2", "dinov2_with_registers", "swin", "swinv2", "resnet", "bit", "imagegpt", "whisper",
 )  # fmt: skip
 
-# keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows, padding of
-# convolutions as TensorFlow has it
-FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window", "global_padding"}
+NOT_EXPORTED = "the model cannot be exported"
+# keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows (but see
+# `ConfigTable.window`), padding of convolutions as TensorFlow has it, decoders that see what comes later
+FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window", "global_padding", "use_bidirectional_attention"}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 
@@ -88,15 +89,18 @@ class ConfigTable(Config):
     optional: dict[str, str] = pydantic.Field(default_factory=dict)  # ours -> theirs, omitted if ours is None
     aliases: dict[str, str] = pydantic.Field(default_factory=dict)  # theirs -> other names of theirs for the same value
     rope: bool = False  # whether their config may describe rotary positions, in any of several spellings
-    unset: tuple[str, ...] = ()  # ours that must be None or empty, because theirs has no equivalent
+    ffn_ratio: str = ""  # of theirs: the width of hidden layers as a multiple of the model's
+    window: Literal["every", "chosen"] | None = None  # which layers have their `sliding_window`
+    unset: tuple[str, ...] = ()  # ours that must be None, empty or off, because theirs has no equivalent
     assumed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours when reading; export does not check them
     required: dict[str, Any] = pydantic.Field(default_factory=dict)  # theirs when reading: the only supported values
     defaults: dict[str, Any]  # theirs, if their file omits them
     fallbacks: dict[str, str]  # theirs -> another key of theirs whose value it has if omitted
     copies: dict[str, str]  # theirs -> another key of theirs that must be equal: ours has one value for both
+    fixed: dict[str, Any] = pydantic.Field(default_factory=dict)  # ours, which theirs always have and do not name
     choices: tuple[tuple[Alternative, ...], ...]
     written: dict[str, Any]  # theirs, for export only
-    labels: tuple[str, str] | None = None  # our keys for the number of labels and their names
+    labels: tuple[str, str] | None = None  # our keys for the number of labels (0: no head) and their names
     needs: tuple[str, ...] = ()  # keys of ours that must not be 0 for export
 
     def to_ours(self, theirs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -110,7 +114,7 @@ class ConfigTable(Config):
         for key, origin in self.copies.items():
             if known[key] != known[origin]:
                 raise CheckpointError(f"{file} has {key} {known[key]} but {origin} {known[origin]}; they must be equal")
-        for key in FOREIGN & given.keys():
+        for key in FOREIGN & {key for key, value in given.items() if value is not False} - (WINDOW_KEYS[self.window] if self.window else set()):
             raise CheckpointError(f"{file} has {key}, which changes the model in ways that are not supported")
         for key, value in self.required.items():
             if known.get(key) != value:
@@ -124,26 +128,38 @@ class ConfigTable(Config):
                 if known.get(key, value) != value:
                     wanted = alternatives[chosen].theirs
                     raise CheckpointError(f"{file} has {key} {known[key]!r}, but {wanted} means {key} {value!r}")
+        ours |= self.fixed
         if self.rope:
             ours |= read_rope(theirs, ours["max_length"], file)
-        return ours | (_read_labels(theirs, self.labels, file) if self.labels else {})
+        if self.window:
+            ours |= read_window({**self.defaults, **theirs}, self.window, ours["depth"], file)
+        if self.ffn_ratio:
+            ours["ffn_width"] = read_ffn_ratio(known[self.ffn_ratio], ours, file)
+        if self.labels and ours.get(self.labels[0]) != 0:
+            ours |= _read_labels(theirs, self.labels, file)
+        return ours
 
     def to_theirs(self, ours: Mapping[str, Any]) -> dict[str, Any]:
         """Their config.json from our config values."""
         if lacking := [key for key in self.needs if not ours[key]]:
-            raise CheckpointError(f"the model cannot be exported: it has no {' and no '.join(lacking)}")
-        if given := [f"{key} {ours[key]}" for key in self.unset if ours[key] not in (None, (), [])]:
+            raise CheckpointError(f"{NOT_EXPORTED}: it has no {' and no '.join(lacking)}")
+        if given := [f"{key} {ours[key]}" for key in self.unset if ours[key]]:
             raise CheckpointError(
-                f"the model cannot be exported: it has {listing(given)}, which theirs have no place for"
+                f"{NOT_EXPORTED}: it has {listing(given)}, which theirs have no place for"
             )
+        _choose(ours, [self.fixed], NOT_EXPORTED)
         theirs = {their: ours[our] for our, their in self.same.items()}
         theirs |= {their: ours[our] for our, their in self.optional.items() if ours[our] is not None}
         theirs |= {key: theirs[origin] for key, origin in self.copies.items()}
         for alternatives in self.choices:
-            chosen = _choose(ours, [choice.ours for choice in alternatives], "the model cannot be exported")
+            chosen = _choose(ours, [choice.ours for choice in alternatives], NOT_EXPORTED)
             theirs |= alternatives[chosen].theirs
         if self.rope:
             theirs |= write_rope(ours)
+        if self.window:
+            theirs |= write_window(ours, self.window)
+        if self.ffn_ratio:
+            theirs[self.ffn_ratio] = write_ffn_ratio(ours)
         return {**self.written, **theirs, **(_write_labels(ours, self.labels) if self.labels else {})}
 
     def _renamed(self, theirs: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -269,6 +285,8 @@ def _read_labels(theirs: Mapping[str, Any], keys: tuple[str, str], file: Path) -
 
 def _write_labels(ours: Mapping[str, Any], keys: tuple[str, str]) -> dict[str, Any]:
     number_key, names_key = keys
+    if not ours[number_key]:
+        return {}
     names = ours[names_key] or _numbered(ours[number_key])
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
@@ -285,12 +303,41 @@ def _choose(values: Mapping[str, Any], options: list[dict[str, Any]], trouble: s
     for number, option in enumerate(options):
         if all(values.get(key) == value for key, value in option.items()):
             return number
-    came = {key: values.get(key) for option in options for key in option}
-    raise CheckpointError(f"{trouble}: it has {came}; expected {' or '.join(map(str, options))}")
+    # The options that differ in the fewest keys say which key is wrong.
+    wrong = [{key: value for key, value in option.items() if values.get(key) != value} for option in options]
+    fewest = min(map(len, wrong))
+    nearest = options[list(map(len, wrong)).index(fewest)]
+    key = next(key for key in nearest if values.get(key) != nearest[key])
+    wanted = dict.fromkeys(repr(keys[key]) for keys in wrong if len(keys) == fewest and key in keys)
+    # keys that are right, and that other options have otherwise
+    beside = [k for k, v in nearest.items() if values.get(k) == v and any(other.get(k) != v for other in options)]
+    given = " beside ".join(f"{key} {values.get(key)!r}" for key in (key, *beside))
+    raise CheckpointError(f"{trouble}: it has {given}; expected {key} {' or '.join(wanted)}")
 
 
 @cache
 def read_table(model_type: str) -> NameTable:
     """The name table of a Hugging Face model type, as shipped in `regard/mappings`."""
-    name = f"{model_type}.toml"
-    return NameTable.parse(tomllib.loads((files("regard") / "mappings" / name).read_text("utf-8")), where=name)
+    return NameTable.parse(_read_values(model_type), where=f"{model_type}.toml")
+
+
+def _read_values(model_type: str, replaced: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The content of a table's file, with some of its text replaced.
+
+    A file that names a `base` has the content of that table, except for the values that it gives itself; `replace` in
+    it says which names differ throughout.
+    """
+    text = (files("regard") / "mappings" / f"{model_type}.toml").read_text("utf-8")
+    for theirs, new in (replaced or {}).items():
+        text = text.replace(theirs, new)
+    values = tomllib.loads(text)
+    if "base" not in values:
+        return values
+    return _merged(_read_values(values.pop("base"), values.pop("replace", None)), values)
+
+
+def _merged(base: Any, own: Any) -> Any:
+    """The values of `base` with those of `own` in their places, key by key; a list replaces the whole list."""
+    if not (isinstance(base, dict) and isinstance(own, dict)):
+        return own
+    return base | {key: _merged(base.get(key), value) for key, value in own.items()}

@@ -43,6 +43,16 @@ def opened(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
+class OffsetRMSNorm(nn.RMSNorm):
+    """RMSNorm whose weights are stored as their differences from 1 (Gemma)."""
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        return functional.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
+
+
 EVEN, MANY = 8, 64  # row multiples for small and large vocabularies: 16 and 128 bytes in half precision
 
 NormOrder = Literal["post", "pre", "branch"]
@@ -91,22 +101,35 @@ class DropPath(nn.Module):
 class Residual(nn.Module):
     """Add & norm: LayerNorm(x + Dropout(f(x))) as in the paper, or x + Dropout(f(LayerNorm(x))) (pre-norm).
 
-    With `branch` the norm is at the end of the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm).
+    With `branch` the norm is at the end of the branch: x + LayerNorm(Dropout(f(x))) (Swin V2's res-post-norm). `scaled`
+    multiplies f(x) by a learned factor for each feature (LayerScale, Touvron 2021).
     """
 
-    def __init__(self, width: int, dropout: float, order: NormOrder, norm: Norm = nn.LayerNorm, drop_path: float = 0.0):
+    def __init__(
+        self,
+        width: int,
+        dropout: float,
+        order: NormOrder,
+        norm: Norm = nn.LayerNorm,
+        drop_path: float = 0.0,
+        *,
+        scaled: bool = False,
+    ):
         super().__init__()
         self.norm, self.dropout, self.order = norm(width), Dropout(dropout), order
         self.drop_path = DropPath(drop_path)
+        self.scale = nn.Parameter(torch.ones(width)) if scaled else None
 
     def forward(
         self, x: Float[Tensor, "B *T D"], branch: Callable[[Float[Tensor, "B *T D"]], Float[Tensor, "B *T D"]]
     ) -> Float[Tensor, "B *T D"]:
-        if self.order == "pre":
-            return x + self.drop_path(self.dropout(branch(self.norm(x))))
+        change = self.dropout(branch(self.norm(x) if self.order == "pre" else x))
+        if self.scale is not None:
+            change = change * self.scale
         if self.order == "branch":
-            return x + self.drop_path(self.norm(self.dropout(branch(x))))
-        return self.norm(x + self.drop_path(self.dropout(branch(x))))
+            change = self.norm(change)
+        x = x + self.drop_path(change)
+        return self.norm(x) if self.order == "post" else x
 
 
 class HalfResidual(Residual):
@@ -219,17 +242,19 @@ class EncoderLayer(nn.Module):
         order: NormOrder,
         norm: Norm = nn.LayerNorm,
         drop_path: float = 0.0,
+        *,
+        scaled: bool = False,
     ):
         super().__init__()
         width = attention.query.in_features
         self.attention, self.feed_forward = attention, feed_forward
-        self.after_attention = Residual(width, dropout, order, norm, drop_path)
-        self.after_feed_forward = Residual(width, dropout, order, norm, drop_path)
+        self.after_attention = Residual(width, dropout, order, norm, drop_path, scaled=scaled)
+        self.after_feed_forward = Residual(width, dropout, order, norm, drop_path, scaled=scaled)
 
     def forward(
         self,
         x: Float[Tensor, "R T D"],
-        mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
+        mask: Bool[Tensor, "B 1 #Tq Tk"] | None = None,
         *,
         bias: Float[Tensor, "1 H Tq Tk"] | None = None,
         causal: bool = False,

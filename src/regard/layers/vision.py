@@ -177,12 +177,13 @@ class Patches(nn.Module):
 class GridPositions(nn.Module):
     """One learned vector for each cell of a square grid, after those of `extra` tokens outside of the grid.
 
-    For a grid of another size the vectors are interpolated like an image (Dosovitskiy 2021, section 3.2).
+    For a grid of another size the vectors are interpolated like an image (Dosovitskiy 2021, section 3.2); `antialias`
+    averages them where the grid is smaller.
     """
 
-    def __init__(self, width: int, side: int, extra: int = 0):
+    def __init__(self, width: int, side: int, extra: int = 0, *, antialias: bool = False):
         super().__init__()
-        self.side, self.extra = side, extra
+        self.side, self.extra, self.antialias = side, extra, antialias
         self.table = nn.Parameter(torch.empty(extra + side**2, width))
         nn.init.normal_(self.table, std=0.02)
 
@@ -191,7 +192,9 @@ class GridPositions(nn.Module):
             return self.table
         first, cells = self.table[: self.extra], self.table[self.extra :]
         image = cells.T.unflatten(1, (self.side, self.side))[None]  # [1 D side side]
-        resized = functional.interpolate(image, size=grid, mode="bicubic", align_corners=False)
+        resized = functional.interpolate(
+            image, size=grid, mode="bicubic", align_corners=False, antialias=self.antialias
+        )
         return torch.cat([first, resized[0].flatten(1).T])
 
 

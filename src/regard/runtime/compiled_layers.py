@@ -135,7 +135,7 @@ class CompiledEncoderLayer(EncoderLayer):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "B 1 1 Tk"] | None = None,
+        mask: Bool[Tensor, "#B 1 #T Tk"] | None = None,
         *,
         bias: Float[Tensor, "1 H T Tk"] | None = None,
         causal: bool = False,
@@ -209,7 +209,9 @@ def _is_supported(layer: EncoderLayer | DecoderLayer) -> bool:
     return (
         all(look.prepare is None or _has_fixed_angles(look.prepare) for look in looks)
         and all(look.position is None and isinstance(look.output, FastLinear) for look in looks)
+        and all(look.query_norm is None for look in looks)
         and all(each.order in ("pre", "post") and type(each.norm) in (nn.LayerNorm, nn.RMSNorm) for each in residuals)
+        and all(each.scale is None for each in residuals)
         and layer.feed_forward.activation in ACTIVATIONS.values()
         and not any(module.inputs % 4 for module in layer.modules() if isinstance(module, FastLinear))
     )

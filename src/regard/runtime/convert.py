@@ -57,6 +57,7 @@ class FusedAttention(MultiHeadAttention):
         self.scale, self.prepare, self.position, self.dropout = model.scale, model.prepare, model.position, 0.0
         self.query, self.output = fused([model.query], precision), fused([model.output], precision)
         self.gate = None if model.gate is None else fused([model.gate], precision)
+        self.query_norm, self.key_norm = model.query_norm, model.key_norm
         self.attend = model.attend  # the same module, so that recording the model records this one too
         self.parts, self.precision = (model.query, model.key, model.value), precision
         self.eval()

@@ -45,6 +45,10 @@ TRANSLATORS = {
 WRITERS = {
     "gpt2": lambda: Gpt(GptConfig.parse(TEXT)),
     "llama": lambda: Gpt(GptConfig.parse(LLAMA | TEXT | {"kv_heads": 2})),
+    "qwen": lambda: Gpt(
+        GptConfig.parse(LLAMA | TEXT | {"qkv_bias": True, "head_norm": True, "window": 3, "window_layers": [1]})
+    ),
+    "mistral": lambda: Gpt(GptConfig.parse(LLAMA | TEXT | {"kv_heads": 2, "window": 3})),
     "lstm": lambda: Lstm(LstmConfig.parse({"vocab": 60, "width": 32, "depth": 2, "tie": False})),
 }
 HALVES = pytest.mark.skipif(not cpu.has_fp16(), reason="the CPU has no products of fp16: it becomes fp32")

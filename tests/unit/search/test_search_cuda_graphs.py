@@ -81,6 +81,7 @@ MODELS = {
     "concatenated": lambda seed: transformer(seed, join_positions="concatenate", positions="sinusoidal_halves"),
     "gpt": gpt,
     "llama": lambda seed: gpt(seed, positions="rotary", norm="rms", gated=True, kv_heads=2, attention_bias=False),
+    "window": lambda seed: gpt(seed, positions="rotary", window=3, window_layers=(0,), head_norm=True),
     "t5": t5,
 }
 SETTINGS = {

@@ -23,6 +23,7 @@ from regard.attention.record import attention_names
 from regard.data.images.reading import Pixels, Preprocessing, read_image
 from regard.errors import CheckpointError, UsageError
 from regard.families.images.swin import WindowAttention
+from regard.families.images.vit import Vit
 from regard.layers.vision import Grid, ImageConfig, Windowed, weights_on_map
 from regard.look.neurons import LayerNeurons, record_neurons
 from regard.runtime.convert import fast_model, is_on_cpu
@@ -165,19 +166,35 @@ class ImageClassifier(ImagePipeline):
     cannot = "classifies no images"
 
     def summary(self, image: ImageSource) -> dict[str, str]:
+        """The most probable class; of a model without a head, what it yields."""
+        if not self.labels:
+            return {"vector": f"{self.embed(image).shape[1]} numbers"}
         (answer,) = self.classify(image)
         return {answer.label: f"{answer.probability:.1%}"}
 
     def classify(self, images: ImageSource | Sequence[ImageSource]) -> list[Labelled]:
         """The classes of every image (a path, the bytes of a file, or a Pillow image), most probable first."""
-        several = [images] if isinstance(images, ImageSource) else images
+        if not self.labels:
+            raise UsageError(f"{self.name or 'this model'} has no head and knows no classes; use `embed` for its vectors")
         answers: list[Labelled] = []
-        for begin in range(0, len(several), BATCH_IMAGES):
-            pixels = np.stack([self.pixels(each) for each in several[begin : begin + BATCH_IMAGES]])
-            for row in self.probabilities(torch.from_numpy(pixels)).tolist():
+        for pixels in self._batches(images):
+            for row in self.probabilities(pixels).tolist():
                 ordered = sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1])
                 answers.append(Labelled(dict(ordered)))
         return answers
+
+    @torch.inference_mode()
+    def embed(self, images: ImageSource | Sequence[ImageSource]) -> Float[np.ndarray, "N D"]:
+        """A vector of every image: the answer of a model without a head, such as DINOv2."""
+        if self.labels:
+            raise UsageError(f"{self.name or 'this model'} has a head, so its answer is classes; use `classify`")
+        found = [self.fast(self.preprocessing.normalise(each.to(self.device))) for each in self._batches(images)]
+        return torch.cat(found).float().cpu().numpy()
+
+    def _batches(self, images: ImageSource | Sequence[ImageSource]) -> Iterator[UInt8[Tensor, "B C H W"]]:
+        several = [images] if isinstance(images, ImageSource) else images
+        for begin in range(0, len(several), BATCH_IMAGES):
+            yield torch.from_numpy(np.stack([self.pixels(each) for each in several[begin : begin + BATCH_IMAGES]]))
 
     @torch.inference_mode()
     def probabilities(self, pixels: Tensor) -> Float[Tensor, "B classes"]:
@@ -266,7 +283,7 @@ def layer_attention(
     """Recorded weights as attention between places of one image, whose height is `aspect` times its width."""
     windowed = next((path for path in grids if name == path or name.startswith(f"{path}.")), None)
     if windowed is None:
-        queries, extra = _map_sides(weights.shape[2], aspect)
+        queries, extra = _map_sides(weights.shape[2], aspect, _extra_tokens(model, name))
         keys, _ = _map_sides(weights.shape[3], aspect, extra)
         return LayerAttention(name, weights[0].float().numpy(), queries, keys, extra, neurons=neurons)
     grid, module = grids[windowed], model.get_submodule(windowed)
@@ -279,6 +296,12 @@ def layer_attention(
     if neurons is not None:
         neurons = replace(neurons, cells=(queries_of.numpy(), keys_of.numpy()))
     return LayerAttention(name, whole, grid, grid, windows=windows[:cells], neurons=neurons)
+
+
+def _extra_tokens(model: nn.Module, layer: str) -> int | None:
+    """The tokens before the places of a map, if the layer belongs to a model that knows their number."""
+    owners = [model.get_submodule(layer[:end]) for end, letter in enumerate(layer) if letter == "."]
+    return next((owner.extra_tokens for owner in (model, *owners) if isinstance(owner, Vit)), None)
 
 
 def _map_sides(tokens: int, aspect: float, extra: int | None = None) -> tuple[Grid, int]:

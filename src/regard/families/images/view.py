@@ -24,9 +24,11 @@ CLASSES = 5  # of every layer in the logit lens
 
 
 def inspect_classifier(classifier: ImageClassifier, given: GivenInput) -> Inspected:
-    """Every layer and head while a classifier reads an image, and the probabilities of its classes."""
-    (answer,) = classifier.classify(given.file)
+    """Every layer and head while a classifier reads an image, and the probabilities of its classes, if any."""
     report = inspect_image(classifier, given.file, given.title)
+    if not classifier.labels:
+        return Inspected(report, {"labels": {}})
+    (answer,) = classifier.classify(given.file)
     if isinstance(classifier.model, Unembeds):
         read = torch.inference_mode()(lambda: classifier.model(classifier.read(given.file)))
         labels = classifier.labels

@@ -4,7 +4,9 @@ Presets: nano and tiny (for two cores), character (10.6 M, nanoGPT's for Shakesp
 gpt2-xl (the paper's); llama-tiny, llama-small and llama-7b; igpt-tiny (28 x 28 pixels), igpt-small, igpt-medium and
 igpt-large (Chen et al. 2020: an image is the colours of its pixels, row by row, after a token that starts it).
 Options of a Llama: rotary positions, RMS norm, a gated feed-forward with swish (SwiGLU, Shazeer 2020), fewer key/value
-heads (Ainslie et al. 2023), no biases. Options of an iGPT: RMS norm, quick GELU, a start token that is never predicted.
+heads (Ainslie et al. 2023), no biases. Mistral adds a window (Jiang et al. 2023), Qwen2 biases of queries, keys and
+values, Qwen3 a norm of every head, Gemma scaled embeddings and norms whose weights are stored as differences from 1.
+Options of an iGPT: RMS norm, quick GELU, a start token that is never predicted.
 Deviations: none known; sequences may be padded on either side, and positions count real tokens only.
 """
 
@@ -19,13 +21,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.attention import core as masks
-from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, round_up
+from regard.attention.cache import GrowingCache, LayerCache, Slots, StaticCache, growing, positions, round_up
 from regard.attention.dropout import Dropout
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions, Rotary, RotaryScaling
 from regard.config import Config, Fraction, refuse_odd_heads, refuse_uneven
 from regard.errors import ConfigError
-from regard.layers.blocks import Activation, EncoderLayer, Factors, FeedForward, Norm, Output
+from regard.layers.blocks import Activation, EncoderLayer, Factors, FeedForward, Norm, OffsetRMSNorm, Output
 from regard.layers.example import LANGUAGE
 
 LLAMA: dict[str, Any] = {
@@ -36,6 +38,7 @@ LLAMA: dict[str, Any] = {
 IGPT: dict[str, Any] = {
     "norm": "rms", "activation": "quick_gelu", "tie": False, "unpredicted": 1, "attention_dropout": 0.1,
 }  # fmt: skip
+NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "rms_offset": OffsetRMSNorm}
 PRESETS: dict[str, dict[str, Any]] = {
     "nano": {"width": 128, "heads": 4, "depth": 4, "max_length": 64, "dropout": 0.0, "embedding_dropout": 0.0},
     "tiny": {"width": 256, "heads": 4, "depth": 4, "max_length": 256},
@@ -70,13 +73,18 @@ class GptConfig(Config):
     positions: Literal["learned", "rotary"] = "learned"
     rotary_base: PositiveFloat = 10000.0
     rotary_scaling: RotaryScaling | None = None  # for texts longer than those of pretraining
-    norm: Literal["layer", "rms"] = "layer"
+    window: PositiveInt | None = None  # how many tokens, itself included, a token attends to; None: all before it
+    window_layers: tuple[NonNegativeInt, ...] | None = None  # the layers with the window, from 0; None: all
+    norm: Literal["layer", "rms", "rms_offset"] = "layer"  # rms_offset: its weights are differences from 1
     norm_eps: PositiveFloat = 1e-5
     activation: Activation = "gelu_new"
     gated: bool = False
     attention_bias: bool = True
+    qkv_bias: bool = False  # biases of queries, keys and values where `attention_bias` is false
+    head_norm: bool = False  # an RMS norm of every query and key
     ffn_bias: bool = True
     scaled: bool = True  # divide attention scores by √head_width
+    scale_embedding: bool = False  # multiply embeddings by √width
     tie: bool = True  # the embedding is also the output matrix
     unpredicted: NonNegativeInt = 0  # the last tokens of the vocabulary that are only inputs (iGPT's start of image)
     dropout: Fraction = 0.1
@@ -104,6 +112,14 @@ class GptConfig(Config):
             refuse_uneven("heads", self.heads, "kv_heads", self.kv_heads)
         if self.positions == "rotary":
             refuse_odd_heads(self.heads, self.head_width or self.width // self.heads)
+        return self
+
+    @model_validator(mode="after")
+    def _check_window(self) -> "GptConfig":
+        if self.window_layers is not None and self.window is None:
+            raise ConfigError(f"window_layers = {list(self.window_layers)}: needs the size of the window; set window")
+        if self.window_layers is not None and max(self.window_layers, default=0) >= self.depth:
+            raise ConfigError(f"window_layers = {list(self.window_layers)}: there are {self.depth} layers, from 0 on")
         return self
 
     @model_validator(mode="after")
@@ -136,8 +152,8 @@ class GptState:
     ):
         self.caches, self.length, self.real, self.slots = caches, length, real, slots
 
-    def rows(self, width: int, tokens: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R 1 1 Tk"] | None]:
-        """The position of the next token of each of R = S·W hypotheses, and the padding mask, next tokens included."""
+    def rows(self, width: int, tokens: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R Tk"] | None]:
+        """The position of the next token of each of R = S·W hypotheses, and which tokens are real, next ones included."""
         if isinstance(self.length, int):
             return self.length, None
         first = self.length.repeat_interleave(width)
@@ -146,7 +162,7 @@ class GptState:
         if self.real is None:
             return first, None
         self.real = functional.pad(self.real, (0, tokens), value=True)
-        return first, masks.padding(self.real.repeat_interleave(width, 0))
+        return first, self.real.repeat_interleave(width, 0)
 
     def advance(self, tokens: int) -> None:
         """Count the tokens read; with slots in place, because a CUDA graph reads the same tensor."""
@@ -210,8 +226,7 @@ class Gpt(nn.Module):
         rotary = None
         if c.positions == "rotary":
             rotary = Rotary(c.head_width or c.width // c.heads, c.rotary_base, c.rotary_scaling, c.max_length)
-        kind = nn.LayerNorm if c.norm == "layer" else nn.RMSNorm
-        norm: Norm = partial(kind, eps=c.norm_eps)
+        norm: Norm = partial(NORMS[c.norm], eps=c.norm_eps)
         self.decoder = nn.ModuleList(self._layer(rotary, norm) for _ in range(c.depth))
         self.norm = norm(c.width)
         outputs = c.vocab - c.unpredicted
@@ -251,8 +266,8 @@ class Gpt(nn.Module):
         return self._extend(tokens, state, 1)
 
     def _extend(self, tokens: Int[Tensor, "R T"], state: GptState, width: int) -> Float[Tensor, "R T V"]:
-        first, mask = state.rows(width, tokens.shape[1])
-        x = self._decode(self._embed(tokens, first), mask, first, state.caches)
+        first, real = state.rows(width, tokens.shape[1])
+        x = self._decode(self._embed(tokens, first), real, first, state.caches)
         state.advance(tokens.shape[1])
         return self.predict(x)
 
@@ -283,22 +298,43 @@ class Gpt(nn.Module):
         if mask is None:
             return self._decode(self._embed(tokens, 0), None, 0, caches)
         first = -mask.int().argmax(dim=1)  # left padding has positions below 0
-        return self._decode(self._embed(tokens, first), masks.padding(mask), first, caches)
+        return self._decode(self._embed(tokens, first), mask, first, caches)
 
     def _embed(self, tokens: Int[Tensor, "B T"], first: int | Int[Tensor, "B"]) -> Float[Tensor, "B T D"]:
         x = self.embedding(tokens)
+        if self.config.scale_embedding:
+            x = x * self.config.width**0.5
         return self.dropout(x if self.positions is None else x + self.positions(tokens.shape[1], first))
 
     def _decode(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "B 1 1 Tk"] | None,
+        real: Bool[Tensor, "B Tk"] | None,
         first: int | Int[Tensor, "B"],
         caches: Sequence[LayerCache] | None,
     ) -> Float[Tensor, "B T D"]:
+        mask = None if real is None else masks.padding(real)
+        windowed = masks.combine(mask, self._window(x.shape[1], real, None if caches is None else caches[0]))
+        layers = self.config.window_layers
         for number, layer in enumerate(self.decoder):
-            x = layer(x, mask, causal=True, first=first, cache=None if caches is None else caches[number])
+            seen = windowed if layers is None or number in layers else mask
+            x = layer(x, seen, causal=True, first=first, cache=None if caches is None else caches[number])
         return self.norm(x)
+
+    def _window(
+        self, tokens: int, real: Bool[Tensor, "B Tk"] | None, cache: LayerCache | None
+    ) -> Bool[Tensor, "_ 1 #T Tk"] | None:
+        """What the newest tokens see through the window, counted without padding; None for everything."""
+        size = self.config.window
+        if size is None:
+            return None
+        if isinstance(cache, StaticCache):
+            return cache.slots.window(size)
+        keys = tokens if cache is None else cache.length + tokens
+        if not torch.compiler.is_compiling() and keys <= size:  # an exported graph is for every length
+            return None
+        every = torch.arange(keys, device=self.output_weight.device)[None] if real is None else positions(real)
+        return masks.window(size, every[:, -tokens:], every)
 
     @property
     def grows(self) -> bool:
@@ -316,8 +352,9 @@ class Gpt(nn.Module):
     def _layer(self, rotary: Rotary | None, norm: Norm) -> EncoderLayer:
         c = self.config
         attention = MultiHeadAttention(
-            c.width, c.heads, kv_heads=c.kv_heads, head_width=c.head_width, bias=c.attention_bias,
-            scale=self._scale(), dropout=c.attention_dropout, prepare=rotary,
+            c.width, c.heads, kv_heads=c.kv_heads, head_width=c.head_width, bias=c.attention_bias or c.qkv_bias,
+            output_bias=c.attention_bias, scale=self._scale(), dropout=c.attention_dropout,
+            head_norm=partial(nn.RMSNorm, eps=c.norm_eps) if c.head_norm else None, prepare=rotary,
         )  # fmt: skip
         feed_forward = FeedForward(c.width, c.ffn_width, c.activation, gated=c.gated, bias=c.ffn_bias)
         return EncoderLayer(attention, feed_forward, c.dropout, "pre", norm)

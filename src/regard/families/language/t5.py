@@ -106,7 +106,7 @@ class T5(EncoderDecoder):
 
     def target_bias(self, tokens: int, first: Position, state: EncoderDecoderState | None) -> Float[Tensor, "1 H T Tk"]:
         if state is not None and state.slots is not None:
-            return self.decoder_position.at(first - state.slots.position[None])
+            return self.decoder_position.at(first - state.slots.position[:1])
         assert isinstance(first, int)
         return self.decoder_position(tokens, first + tokens)
 
