@@ -141,8 +141,9 @@ def refuse_model(name: str, entry: PipelineEntry, does: str) -> NoReturn:
     from regard.families.catalog import MODELS, VERBS
 
     title, kind = MODELS[identify(resolve(local_folder(name)))[0]].title, entry.load_class()
-    own = [verb for verb in VERBS if VERBS[verb].startswith(f"{entry.package}.") and hasattr(kind, verb)]
-    others = own or [verb for verb in VERBS if hasattr(kind, verb)]
+    able = [verb for verb in VERBS if hasattr(kind, verb.rpartition("/")[2])]
+    own = [verb for verb in able if VERBS[verb].package == entry.package]
+    others = list(dict.fromkeys(verb.partition("/")[0] for verb in own or able))
     more = f"; try {listed(others)}" if others else "; choose another model"
     raise UsageError(f"{name} is {with_article(title)}, which does not {does}{more}")
 

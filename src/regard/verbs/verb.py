@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +35,7 @@ from regard.verbs.progress import Progress
 
 if TYPE_CHECKING:
     from regard.families.loading import Pipeline
+    from regard.search.pipeline import Labelled
 
 
 @dataclass(kw_only=True)
@@ -44,6 +45,10 @@ class Verb:
     abilities: ClassVar[tuple[str, ...]] = ()  # a pipeline of the catalog with one of these can do it
     method: ClassVar[str] = ""  # ... if it also has this method
     does: ClassVar[str] = ""  # the same in words: "detect objects"
+    heads: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the heads of models that were trained for it; empty: the ability says it
+    groups: ClassVar[Mapping[str, str]] = {}  # its options in `--help`: fields, apart by spaces, by title
 
     model: Model
     as_json: AsJson = False
@@ -307,6 +312,18 @@ class ImageVerb(FileVerb):
         from regard.data.images.reading import read_image
 
         return read_image(source if isinstance(source, bytes) else Path(source))
+
+
+def label_line(answer: Labelled) -> str:
+    """A label with its probability, or the value that an input is rated with."""
+    return f"{answer.label}\t{answer.probability:.4f}" if answer.labels else f"{answer.value:.4f}"
+
+
+def label_values(answer: Labelled) -> dict[str, Any]:
+    """The same with all labels, as JSON."""
+    if not answer.labels:
+        return {"value": answer.value}
+    return {"label": answer.label, "probability": answer.probability, "labels": answer.labels}
 
 
 def load_able(abilities: Sequence[str], method: str, does: str, *models: str, **loading: Any) -> Pipeline:

@@ -1,6 +1,16 @@
 """Translation: sentence pairs to a translator (Bahdanau et al. 2015, Vaswani et al. 2017)."""
 
-from regard.families.contract import ANY_HEAD, TRANSLATOR, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import (
+    ANY_HEAD,
+    TRAIN,
+    TRANSLATOR,
+    USE,
+    Family,
+    ModelEntry,
+    PipelineEntry,
+    TaskEntry,
+    VerbEntry,
+)
 
 FAMILY = Family(
     __name__,
@@ -26,5 +36,8 @@ FAMILY = Family(
             reader="view.PairReader",
         ),
     },
-    verbs={"translate": "verbs.Translate", "data": "data_verb.data"},
+    verbs={
+        "translate": VerbEntry("verbs.Translate", "Translate texts, lines of stdin, or whole documents", USE),
+        "data": VerbEntry("data_verb.data", "Prepare, filter and make sentence pairs", TRAIN),
+    },
 )
