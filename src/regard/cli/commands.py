@@ -106,7 +106,7 @@ class Renamed(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         context = self.command.make_context(info_name, args, parent, **extra)
-        print(f"regard: `{self.name}` is `{self.today}` now", file=sys.stderr)
+        print(f"regard: `{self.name}` is {self.today} now", file=sys.stderr)
         return context
 
 

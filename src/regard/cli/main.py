@@ -119,9 +119,9 @@ def _ways(begin: str, end: str) -> dict[str, Any]:
 def _renamed(name: str, ways: dict[str, Any]) -> Renamed:
     """A verb by the name that it had when it was a command of its own."""
     verbs = [way.partition("/")[0] for way in ways]
-    today = " or ".join(verb if verb in BY_MODEL else f"{verb} --{name}" for verb in verbs)
+    today = " or ".join(f"`{verb}`" if verb in BY_MODEL else f"`{verb} --{name}`" for verb in verbs)
     (alone,) = ways.values() if len(ways) == 1 else (None,)
-    return Renamed(name, today, command(name, alone) if alone else ByModel(name, f"Now `{today}`.", ways))
+    return Renamed(name, today, command(name, alone) if alone else ByModel(name, f"Now {today}.", ways))
 
 
 app = typer.Typer(name="regard", cls=Verbs, help="Attention models you can train, run fast, and look into.", **STYLE)
