@@ -5,7 +5,7 @@ python bench/images.py [--models ViT-B/16] [--batch N] [--device cuda] [--dtype 
 
 Libraries that are not installed are left out. Regard and transformers share random weights and must give the same
 logits; timm and torchvision have weights of their own. Each line runs two models in turn. On a CPU, images are
-classified by the fast model, as in `regard classify`. A training step is forward, backward and AdamW. With one CPU
+classified by the fast model, as in `regard see`. A training step is forward, backward and AdamW. With one CPU
 thread the CPU time is measured, because other processes disturb it least.
 """
 

@@ -12,52 +12,118 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from regard.errors import RegardError
-from regard.families.catalog import VERBS, imported
+from regard.cli.commands import STYLE, ByModel, Renamed, WrongUsage, command
+from regard.errors import RegardError, UsageError
+from regard.families.catalog import VERBS
+from regard.families.contract import GROUPS, INSIDE, MEASURE, START, TRAIN, USE, VerbEntry
 from regard.processes import Share
-from regard.verbs.options import as_command
 
-HELP = {"help_option_names": ["-h", "--help"]}
-WrongUsage: Any = typer.BadParameter.__base__  # base class of all argument errors, which typer does not export
+OWN = {  # verbs that belong to no family: the function of this name in the module of this name
+    name: VerbEntry(f"{name}.{name}", summary, group, package=__package__)
+    for group, verbs in {
+        START: {
+            "demo": "Translate at once, then watch a small translator learn",
+            "models": "List the models and the recipes that come with them",
+            "doctor": "Check what this machine can run, and how fast",
+        },
+        TRAIN: {
+            "train": "Train a model by a recipe",
+            "plan": "Parameters, memory and time of a model, before it is built",
+            "convert": "Convert model folders from and to other libraries",
+        },
+        USE: {"serve": "Serve the page and the LibreTranslate and OpenAI APIs"},
+        MEASURE: {
+            "evaluate": "Measure a model by the metrics of its kind",
+            "compare": "Compare two translators on the same sentences, or several",
+            "bench": "Time the same work in Regard and in other libraries",
+        },
+        INSIDE: {
+            "look": "Draw where a model looks: every layer and head",
+            "heads": "What a model loses without each of its heads",
+            "claims": "Put what the lectures claim to the test",
+        },
+    }.items()
+    for name, summary in verbs.items()
+}
+BY_MODEL = {  # verbs that do what a model was trained for: their line in the list, and their help
+    "read": (
+        "Read texts: classify, tag, answer questions, fill in words",
+        """Read texts as the model was trained to: label them, tag their words, answer questions, fill in hidden words.
 
-OWN = {  # verbs that belong to no family: module of this package, whose function has the name of the verb
-    "demo": "demo", "train": "train", "evaluate": "evaluate", "look": "look", "heads": "heads", "plan": "plan",
-    "compare": "compare", "claims": "claims", "convert": "convert", "serve": "serve", "bench": "bench",
-    "models": "models", "doctor": "doctor",
-}  # fmt: skip
+        `regard read -m MODEL -h` lists the options of that model alone.
+
+        Example: regard read "a moving, funny film" -m runs/sst2
+
+        Example: regard read "Paris is the [MASK] of France." -m hf:google-bert/bert-base-uncased --top 5
+        """,
+    ),
+    "see": (
+        "See images: classify, describe, find objects, name every pixel",
+        """See images as the model was trained to: label them, describe them, find objects, name every pixel.
+
+        `regard see -m MODEL -h` lists the options of that model alone.
+
+        Example: regard see holiday/*.jpg -m hf:google/vit-base-patch16-224
+
+        Example: regard see cells.jpg -m runs/bccd-detector -o cells.png
+        """,
+    ),
+}
 
 
 class Verbs(TyperGroup):
     """Verbs by name; the module of a verb is imported when it is called for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*OWN, *VERBS]
+        return [*(name for name in VERBS if "/" not in name), *BY_MODEL, *OWN]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in OWN:
-            verb = imported(f"regard.cli.{OWN[cmd_name]}.{cmd_name}")
-        elif cmd_name in VERBS:
-            verb = imported(VERBS[cmd_name])
-        else:
-            return None
-        return _command(cmd_name, verb)
+            return command(cmd_name, OWN[cmd_name].verb)
+        if cmd_name in BY_MODEL:
+            return ByModel(cmd_name, BY_MODEL[cmd_name][1], _ways(f"{cmd_name}/", ""))
+        if cmd_name in VERBS:
+            return command(cmd_name, VERBS[cmd_name].verb)
+        if earlier := _ways("", f"/{cmd_name}"):
+            return _renamed(cmd_name, earlier)
+        from regard.config import nearest
+
+        raise UsageError(f"there is no command {cmd_name!r}; {nearest(cmd_name, self.list_commands(ctx))}")
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
+        for name in self.list_commands(ctx):
+            group, summary = _line(name)
+            groups[group].append((f"{name:{COLUMN}}", summary))
+        for group, lines in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(lines)
 
 
-@cache
-def _command(name: str, verb: Any) -> Any:
-    """A verb with its options; typer builds them anew at every call, which takes a while."""
-    if isinstance(verb, typer.Typer):
-        group = typer.main.get_group(verb)
-        group.name = name
-        return group
-    alone = typer.Typer(**STYLE)
-    alone.command(name, context_settings=HELP)(as_command(verb))
-    return typer.main.get_command(alone)
+COLUMN = 11  # characters for the names of verbs
 
 
-STYLE: dict[str, Any] = {
-    "context_settings": HELP, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False
-}  # fmt: skip
+def _line(name: str) -> tuple[str, str]:
+    """The group of a verb in the list of commands, and what is said of it there."""
+    if name in BY_MODEL:
+        return USE, BY_MODEL[name][0]
+    entry = OWN.get(name) or VERBS[name]
+    return entry.group, entry.summary or (entry.verb.__doc__ or "").partition(".")[0].partition(":")[0]
+
+
+def _ways(begin: str, end: str) -> dict[str, Any]:
+    """The verbs without a command of their own whose names begin and end like this."""
+    return {name: VERBS[name].verb for name in VERBS if "/" in name and name.startswith(begin) and name.endswith(end)}
+
+
+def _renamed(name: str, ways: dict[str, Any]) -> Renamed:
+    """A verb by the name that it had when it was a command of its own."""
+    verbs = [way.partition("/")[0] for way in ways]
+    today = " or ".join(f"`{verb}`" if verb in BY_MODEL else f"`{verb} --{name}`" for verb in verbs)
+    (alone,) = ways.values() if len(ways) == 1 else (None,)
+    return Renamed(name, today, command(name, alone) if alone else ByModel(name, f"Now {today}.", ways))
+
+
 app = typer.Typer(name="regard", cls=Verbs, help="Attention models you can train, run fast, and look into.", **STYLE)
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from importlib.resources.abc import Traversable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from regard.families.contract import OURS, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import OURS, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 E = TypeVar("E")
 GROUP = "regard.families"  # of entry points
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     models: str = ""
     tasks: str = ""
     pipelines: str = ""
-    verbs: str = ""
+    verbs: str = ""  # "see/detect": what `regard see` does with its models
     views: str = ""  # of reports: each has a figure and a script
     forms: str = ""  # of other programs that models are converted to
 
@@ -38,17 +38,17 @@ FAMILIES: dict[str, Row] = {
         "bert gpt lstm word2vec elmo t5",
         "language words masked classification tags answers spans prompts",
         "language_model text_to_text text_encoder word_vectors",
-        "generate fill embed neighbours classify tag answer",
+        "generate embed embed/neighbours read/classify read/tag read/answer read/fill",
         forms="word2vec",
     ),
     "images": Row(
         "resnet vit swin mvit segmenter sagan",
         "images segmentation pixels gan",
         "image_classifier image_segmenter pixel_generator image_generator",
-        "segment",
+        "see/classify see/segment",
     ),
-    "captions": Row("captioner", "captioning", "image_captioner", "caption", "strip"),
-    "detection": Row("detector", "detection", "object_detector", "detect", "boxes"),
+    "captions": Row("captioner", "captioning", "image_captioner", "see/caption", "strip"),
+    "detection": Row("detector", "detection", "object_detector", "see/detect", "boxes"),
     "vision_language": Row("vilbert", "vision_language retrieval pointing questions", "vision_language", "match"),
     "navigation": Row("vlnbert path_lstm", "paths path_pairs", "navigator", "navigate", "house"),
     "speech": Row("conformer whisper", "speech", "speech_recognizer whisper_transcriber", "transcribe", "spectrogram"),
@@ -101,8 +101,8 @@ MODELS: Names[ModelEntry] = Names("models")
 TASKS: Names[TaskEntry] = Names("tasks")
 PIPELINES: Names[PipelineEntry] = Names("pipelines")
 FORMS: Names[FormEntry] = Names("forms")
-VERBS: Names[str] = Names("verbs")  # "package.module.function"
-FIGURES: Names[str] = Names("figures", "views")  # likewise
+VERBS: Names[VerbEntry] = Names("verbs")
+FIGURES: Names[str] = Names("figures", "views")  # "package.module.function"
 VIEWS: Names[str] = Names("views")  # "family/NAME/FILE.js"
 
 

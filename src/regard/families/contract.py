@@ -26,6 +26,14 @@ FEATURES = "features"  # a dictionary reads another model, whatever that reads
 TRANSLATOR = "translator"  # the pipeline of every folder with a tokenizer of sentence pairs
 OURS = "regard.families."  # packages of the families of the catalog
 ANY_HEAD = ""  # key of `uses` for models whose head has no line of its own
+START, TRAIN, USE, MEASURE, INSIDE, LAB = GROUPS = (
+    "Start",
+    "Train",
+    "Use",
+    "Measure",
+    "Look inside",
+    "Lab",
+)  # of verbs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +137,20 @@ class PipelineEntry(Entry):
 
 
 @dataclass(frozen=True)
+class VerbEntry(Entry):
+    """One command, a dataclass declared with regard.verbs.verb, a function or a typer app; and its line in `--help`."""
+
+    declared: str
+    summary: str = ""  # without one, the first sentence of its help
+    group: str = LAB
+
+    @cached_property
+    def verb(self) -> Any:
+        """What was declared."""
+        return self.load(self.declared)
+
+
+@dataclass(frozen=True)
 class Family:
     """A package with everything of one kind of model; FAMILY in its `__init__.py`."""
 
@@ -140,15 +162,17 @@ class Family:
     figures: Mapping[str, str] = field(default_factory=dict)  # draws a view of a report: (report, points) -> Figure
     views: Mapping[str, str] = field(default_factory=dict)  # JavaScript that shows a view of a report: a file
     page: str = ""  # JavaScript of the server's page, a file: a tab, how answers are shown
-    verbs: Mapping[str, str] = field(default_factory=dict)  # declared with regard.verbs.verb; or functions, typer apps
+    # A verb "see/detect" is what `regard see` does with the models of this family, which has no command of its own.
+    verbs: Mapping[str, VerbEntry] = field(default_factory=dict)  # a string stands for an entry without a summary
 
     def __post_init__(self) -> None:
-        for part in ("models", "tasks", "pipelines", "forms"):
+        declared = {name: VerbEntry(verb) if isinstance(verb, str) else verb for name, verb in self.verbs.items()}
+        object.__setattr__(self, "verbs", declared)
+        for part in ("models", "tasks", "pipelines", "forms", "verbs"):
             entries = {name: replace(entry, package=self.package) for name, entry in getattr(self, part).items()}
             object.__setattr__(self, part, entries)
-        for part in ("figures", "verbs"):
-            paths = {name: f"{self.package}.{path}" for name, path in getattr(self, part).items()}
-            object.__setattr__(self, part, paths)
+        figures = {name: f"{self.package}.{path}" for name, path in self.figures.items()}
+        object.__setattr__(self, "figures", figures)
         object.__setattr__(self, "views", {name: self._module(file) for name, file in self.views.items()})
         object.__setattr__(self, "page", self.page and self._module(self.page))
 

@@ -57,6 +57,12 @@ def entry_of(model: str | Path) -> PipelineEntry:
     return PIPELINES[find_pipeline(resolve(local_folder(model)))]
 
 
+def head_of(model: str | Path) -> str:
+    """The head of the model of a folder, or of `hf:owner/name`: what it was trained for, where its config says that."""
+    _, config, _ = identify(resolve(local_folder(model)))
+    return str(getattr(config, "head", ANY_HEAD))
+
+
 def input_of(model: str | Path) -> str:
     """What the model of a folder, or of `hf:owner/name`, reads."""
     return entry_of(model).input

@@ -140,9 +140,12 @@ def refuse_model(name: str, entry: PipelineEntry, does: str) -> NoReturn:
     from regard.checkpoints.models import identify
     from regard.families.catalog import MODELS, VERBS
 
-    title, kind = MODELS[identify(resolve(local_folder(name)))[0]].title, entry.load_class()
-    own = [verb for verb in VERBS if VERBS[verb].startswith(f"{entry.package}.") and hasattr(kind, verb)]
-    others = own or [verb for verb in VERBS if hasattr(kind, verb)]
+    model, config, _ = identify(resolve(local_folder(name)))
+    title, kind, head = MODELS[model].title, entry.load_class(), getattr(config, "head", "")
+    able = [verb for verb in VERBS if hasattr(kind, verb.rpartition("/")[2])]
+    able = [verb for verb in able if head in (getattr(VERBS[verb].verb, "heads", ()) or (head,))]
+    own = [verb for verb in able if VERBS[verb].package == entry.package]
+    others = list(dict.fromkeys(verb.partition("/")[0] for verb in own or able))
     more = f"; try {listed(others)}" if others else "; choose another model"
     raise UsageError(f"{name} is {with_article(title)}, which does not {does}{more}")
 

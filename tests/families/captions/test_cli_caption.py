@@ -1,4 +1,4 @@
-"""regard caption, look and evaluate on a captioner."""
+"""regard see, look and evaluate on a captioner."""
 
 import json
 from dataclasses import replace
@@ -29,17 +29,17 @@ def files(tmp_path):
 
 def test_one_line_out_for_each_image(make_captioner, files, capsys):
     model = str(make_captioner("soft"))
-    assert run(["caption", *files, "-m", model]) == 1
+    assert run(["see", *files, "-m", model]) == 1
     said = capsys.readouterr()
     expected = [each.text for each in regard.load(model).caption([files[0], files[2]])]
     assert said.out.splitlines() == [expected[0], "", expected[1]]
     assert "line 2 is refused" in said.err and "text.jpg" in said.err
-    assert run(["caption", files[0], "-m", model, "--n-best", "3", "--beam", "3"]) == 0
+    assert run(["see", files[0], "-m", model, "--n-best", "3", "--beam", "3"]) == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 3 and [float(score) for score, _ in lines] == sorted(
         (float(s) for s, _ in lines), reverse=True
     )
-    assert run(["caption", files[0], "-m", model, "--json", "--n-best", "2"]) == 0
+    assert run(["see", files[0], "-m", model, "--json", "--n-best", "2"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.keys() == {"image", "text", "score", "finished", "alternatives"} and len(told["alternatives"]) == 1
 
@@ -50,7 +50,7 @@ def test_one_line_out_for_each_image(make_captioner, files, capsys):
 )
 def test_attention_is_drawn_as_a_strip(make_captioner, files, tmp_path, capsys, kind, suffix):
     model, out = str(make_captioner(kind)), tmp_path / f"look.{suffix}"
-    assert run(["caption", files[0], "-m", model, "--attention", str(out)]) == 0
+    assert run(["see", files[0], "-m", model, "--attention", str(out)]) == 0
     caption = capsys.readouterr().out.strip()
     assert out.stat().st_size > 1000
     looked = tmp_path / f"again.{suffix}"
@@ -68,9 +68,9 @@ def test_attention_is_drawn_as_a_strip(make_captioner, files, tmp_path, capsys, 
 
 def test_what_cannot_be_drawn_is_refused(make_captioner, files, tmp_path, capsys):
     out = str(tmp_path / "look.png")
-    assert run(["caption", files[0], files[2], "-m", str(make_captioner("soft")), "--attention", out]) == 2
+    assert run(["see", files[0], files[2], "-m", str(make_captioner("soft")), "--attention", out]) == 2
     assert "give one image" in capsys.readouterr().err
-    assert run(["caption", files[0], "-m", str(make_captioner("blind")), "--attention", out]) == 2
+    assert run(["see", files[0], "-m", str(make_captioner("blind")), "--attention", out]) == 2
     assert "no attention layers to draw" in capsys.readouterr().err
     assert run(["look", files[0], "-m", str(make_captioner("soft")), "--at", "0.5,0.5", "-o", out]) == 2
     assert "leave out --at" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_an_empty_caption_is_an_answer_that_looks_nowhere(make_captioner, files,
     model, out = str(make_captioner("soft")), tmp_path / "look.png"
     nothing = replace(regard.load(model).caption([files[0]])[0], text="", ids=[])
     monkeypatch.setattr(ImageCaptioner, "caption", lambda self, images, settings: [nothing for _ in images])
-    assert run(["caption", files[0], "-m", model, "--attention", str(out)]) == 0
+    assert run(["see", files[0], "-m", model, "--attention", str(out)]) == 0
     said = capsys.readouterr()
     assert said.out == "\n" and "the caption is empty" in said.err and not out.exists()
 

@@ -102,7 +102,7 @@ def test_the_verb_writes_coco_figures_and_features(folder, files, tmp_path, caps
     out, features = tmp_path / "out" / "all.json", tmp_path / "features.npz"
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
-    code = run(["detect", files[0], str(bad), files[1], "-m", str(folder), "-o", str(out), "--features", str(features),
+    code = run(["see", files[0], str(bad), files[1], "-m", str(folder), "-o", str(out), "--features", str(features),
                 "--score", "0.1", "--skip-bad"])  # fmt: skip
     told = capsys.readouterr()
     assert code == 0 and len(told.out.splitlines()) == 2 and f"skipped 1 of 3 files: {bad}" in told.err
@@ -127,14 +127,14 @@ def test_one_image_is_drawn_and_told_as_json(folder, files, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["image"] == files[1] and read_image(drawn).size == (120, 90)
     assert "proposals: " in stages.read_text()
-    assert run(["detect", *files, "-m", str(folder), "-o", str(drawn)]) == 2
+    assert run(["see", *files, "-m", str(folder), "-o", str(drawn)]) == 2
     assert "of one image" in capsys.readouterr().err
-    assert run(["detect", files[0], "-m", str(folder), "-o", str(tmp_path / "drawn.jpg")]) == 2
+    assert run(["see", files[0], "-m", str(folder), "-o", str(tmp_path / "drawn.jpg")]) == 2
     assert "FILE.json, FILE.png or a folder" in capsys.readouterr().err
-    assert run(["detect", *files, "-m", str(folder), "-o", str(tmp_path / "several")]) == 0
+    assert run(["see", *files, "-m", str(folder), "-o", str(tmp_path / "several")]) == 0
     assert sorted(path.name for path in (tmp_path / "several").iterdir()) == ["0.png", "1.png", "2.png", "3.png"]
 
 
 def test_a_classifier_detects_nothing(make_classifier, files, capsys):
     assert run(["detect", files[0], "-m", str(make_classifier("vit"))]) == 2
-    assert "is a Vision Transformer, which does not detect objects; try classify" in capsys.readouterr().err
+    assert "is a Vision Transformer, which does not detect objects; try see" in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_hidden_residues_are_guessed_as_theirs(folder, capsys):
     for guess in guesses:
         assert guess.probability == pytest.approx(expected[VOCABULARY.index(guess.token)].item(), abs=1e-5)
     assert guesses[0].text == f"MKT{guesses[0].token}YIAK"
-    assert run(["fill", "MKT[MASK]YIAK", "-m", str(folder), "--json"]) == 0
+    assert run(["read", "MKT[MASK]YIAK", "-m", str(folder), "--json"]) == 0
     assert guesses[0].token in capsys.readouterr().out
 
 

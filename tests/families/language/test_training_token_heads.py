@@ -131,7 +131,7 @@ def test_a_tagger_is_trained_and_tags_every_word(folders, capsys, tmp_path):
     assert first.tag == encoder.config.label_names[row.argmax()] and first.probability == pytest.approx(
         float(row.max())
     )
-    assert run(["tag", "Anna lives", "Ben", "-m", str(folders["facts-tags"])]) == 0
+    assert run(["read", "Anna lives", "Ben", "-m", str(folders["facts-tags"])]) == 0
     (tmp_path / "out.txt").write_text(capsys.readouterr().out)
     assert [text.words for text in read_tagged(tmp_path / "out.txt")] == [["Anna", "lives"], ["Ben"]]
     with pytest.raises(UsageError, match="has the head 'tags', not 'answer'"):
@@ -140,13 +140,13 @@ def test_a_tagger_is_trained_and_tags_every_word(folders, capsys, tmp_path):
 
 def test_a_reader_is_trained_and_answers_from_the_text(folders, capsys, tmp_path):
     folder, text = str(folders["facts-answers"]), "Anna Adler lives in New York ."
-    assert run(["answer", "Where does Anna Adler live ?", "--text", text, "-m", folder, "--json", "--top", "2"]) == 0
+    assert run(["read", "Where does Anna Adler live ?", "--text", text, "-m", folder, "--json", "--top", "2"]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(answers) == 2 and all(text[each["begin"] : each["end"]] == each["text"] for each in answers)
     (tmp_path / "text.txt").write_text(text)
-    assert run(["answer", "Who ?", "-i", str(tmp_path / "text.txt"), "-m", folder]) == 0
+    assert run(["read", "Who ?", "-i", str(tmp_path / "text.txt"), "-m", folder]) == 0
     assert capsys.readouterr().out.count("\t") == 1
-    assert run(["answer", "Who ?", "-m", folder]) == 2
+    assert run(["read", "Who ?", "-m", folder]) == 2
     assert "--text TEXT or -i FILE" in capsys.readouterr().err
 
 

@@ -203,13 +203,13 @@ def test_analogies_and_neighbours_of_a_known_corpus_come_out_right(tmp_path, tex
     cosine = torch.cosine_similarity(vectors["king"], vectors["queen"], dim=0).item()
     assert vectors.similarity("king", "queen") == pytest.approx(cosine, abs=1e-6)
     capsys.readouterr()
-    assert run(["neighbours", "king", "Queen", "man", "--analogy", "-m", str(out), "-n", "1", "--json"]) == 0
+    assert run(["embed", "--neighbours", "king", "Queen", "man", "--analogy", "-m", str(out), "-n", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["asked"] == "king Queen man" and told["neighbours"][0]["word"] == "woman"
-    assert run(["neighbours", "crown", "thron", "-m", str(out)]) == 1
+    assert run(["embed", "--neighbours", "crown", "thron", "-m", str(out)]) == 1
     printed = capsys.readouterr()
     assert printed.out.count("\n") == 2 and "did you mean 'throne'" in printed.err
-    assert run(["neighbours", "king", "--analogy", "-m", str(out)]) == 2
+    assert run(["embed", "--neighbours", "king", "--analogy", "-m", str(out)]) == 2
     assert "three words" in capsys.readouterr().err
     assert run(["embed", "the King and the crown", "-m", str(out), "--raw", "--json"]) == 0
     found = torch.tensor(json.loads(capsys.readouterr().out)["embedding"])

@@ -1,4 +1,4 @@
-"""regard embed, fill and classify: one output line per input line, as text and as JSON."""
+"""regard embed and regard read: one output line per input line, as text and as JSON."""
 
 import io
 import json
@@ -67,7 +67,7 @@ def test_a_refused_line_is_empty_and_told(make_encoder, piped):
 def test_fill_puts_the_best_words_in_place(make_encoder, piped):
     folder = str(make_encoder("masked"))
     encoder = TextEncoder.load(folder)
-    lines = piped("we are [MASK] bread\n[MASK] is [MASK]\nno word\n", "fill", "-m", folder, expect=1)
+    lines = piped("we are [MASK] bread\n[MASK] is [MASK]\nno word\n", "read", "-m", folder, expect=1)
     assert lines == [encoder.fill_all("we are [MASK] bread"), encoder.fill_all("[MASK] is [MASK]"), ""]
     assert "line 3 is refused: 'no word' hides no word" in piped.err
 
@@ -75,9 +75,9 @@ def test_fill_puts_the_best_words_in_place(make_encoder, piped):
 def test_fill_shows_several_guesses(make_encoder, piped):
     folder = str(make_encoder("masked"))
     guesses = TextEncoder.load(folder).fill("we are [MASK] bread", top=3)
-    lines = piped("", "fill", "we are [MASK] bread", "-m", folder, "--top", "3")
+    lines = piped("", "read", "we are [MASK] bread", "-m", folder, "--top", "3")
     assert lines == [f"{guess.probability:.4f}\t{guess.token}\t{guess.text}" for guess in guesses]
-    (line,) = piped("", "fill", "[MASK] is [MASK]", "-m", folder, "--top", "3", "--json")
+    (line,) = piped("", "read", "[MASK] is [MASK]", "-m", folder, "--top", "3", "--json")
     assert [len(each) for each in json.loads(line)["masks"]] == [3, 3]
     assert {*json.loads(line)["masks"][0][0]} == {"token", "probability", "text"}
 
@@ -86,9 +86,9 @@ def test_classify_labels_texts_and_pairs(make_encoder, piped):
     folder = str(make_encoder("classify", labels=2, label_names=("no", "yes")))
     encoder = TextEncoder.load(folder)
     found = encoder.classify(["we are", "she reads"])
-    lines = piped("we are\nshe reads\n", "classify", "-m", folder)
+    lines = piped("we are\nshe reads\n", "read", "-m", folder)
     assert lines == [f"{each.label}\t{each.probability:.4f}" for each in found]
-    (line, refused) = piped("we are\tshe reads\nwe are\n", "classify", "-m", folder, "--pairs", "--json", expect=1)
+    (line, refused) = piped("we are\tshe reads\nwe are\n", "read", "-m", folder, "--pairs", "--json", expect=1)
     (pair,) = encoder.classify(["we are"], ["she reads"])
     assert json.loads(line)["labels"] == pytest.approx(pair.labels)
     assert refused == "null" and "line 2 is refused: 'we are' has 0 TABs" in piped.err
@@ -97,8 +97,8 @@ def test_classify_labels_texts_and_pairs(make_encoder, piped):
 def test_classify_prints_the_value_of_a_model_that_rates(make_encoder, piped):
     folder = str(make_encoder("classify", labels=1))
     (rated,) = TextEncoder.load(folder).classify(["we are"])
-    assert piped("we are\n", "classify", "-m", folder) == [f"{rated.value:.4f}"]
-    assert json.loads(piped("we are\n", "classify", "-m", folder, "--json")[0])["value"] == pytest.approx(rated.value)
+    assert piped("we are\n", "read", "-m", folder) == [f"{rated.value:.4f}"]
+    assert json.loads(piped("we are\n", "read", "-m", folder, "--json")[0])["value"] == pytest.approx(rated.value)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_classify_prints_the_value_of_a_model_that_rates(make_encoder, piped):
         (["embed", "we", "-m", "nowhere"], 1, "nowhere is not a folder"),
         (["embed", "we", "-m", "FOLDER", "--pooling", "median"], 2, "pooling is 'median'"),
         (["embed", "we", "-m", "FOLDER", "-o", "out.csv"], 2, "something.npy"),
-        (["fill", "[MASK]", "-m", "FOLDER"], 2, "not 'masked'"),
-        (["classify", "we", "-m", "FOLDER"], 2, "not 'classify'"),
-        (["translate", "we", "-m", "FOLDER"], 2, "is a BERT, which does not translate; try fill, embed"),
+        (["classify", "we", "-m", "FOLDER"], 2, "is a BERT, which does not label texts or label images; try embed"),
+        (["read", "we", "-m", "FOLDER"], 2, "or fill in hidden words; try embed"),
+        (["translate", "we", "-m", "FOLDER"], 2, "is a BERT, which does not translate; try embed"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, code, says, make_encoder, capsys):
@@ -120,15 +120,15 @@ def test_a_mistake_is_one_line(arguments, code, says, make_encoder, capsys):
     assert says in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("verb", ["embed", "fill", "classify"])
-def test_texts_that_are_mostly_unknown_are_told(make_encoder, piped, verb):
-    folder = str(make_encoder({"embed": "none", "fill": "masked", "classify": "classify"}[verb]))
-    hidden = " [MASK]" if verb == "fill" else ""
+@pytest.mark.parametrize("head", ["none", "masked", "classify"])
+def test_texts_that_are_mostly_unknown_are_told(make_encoder, piped, head):
+    folder, verb = str(make_encoder(head)), "embed" if head == "none" else "read"
+    hidden = " [MASK]" if head == "masked" else ""
     piped("", verb, f"Привет мир{hidden}", "-m", folder)
     assert piped.err.endswith(f"of the text: *Привет* *мир*{hidden}\n")
     piped(f"we are{hidden}\nПривет мир{hidden}\nмир\tмир{hidden}\n", verb, "-m", folder)
     (told,) = piped.err.splitlines()
     assert "2 of 3 lines have words that this model does not know: Привет, мир" in told
-    assert "mostly unknown: 2 (the first is 2" in told or verb == "fill"
+    assert "mostly unknown: 2 (the first is 2" in told or head == "masked"
     piped(f"we are{hidden}\n", verb, "-m", folder)
     assert piped.err == ""

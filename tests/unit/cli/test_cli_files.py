@@ -56,7 +56,7 @@ def test_a_folder_stands_for_its_images_in_order(make_captioner, detector, image
     lines = said(capsys, "detect", images, "-m", detector, "--json").out.splitlines()
     assert [json.loads(line)["image"] for line in lines] == [str(file) for file in files]
     (images / "empty").mkdir()
-    assert run(["caption", str(images / "empty"), "-m", str(model)]) == 1
+    assert run(["see", str(images / "empty"), "-m", str(model)]) == 1
     assert "without a file to read; expected .png" in capsys.readouterr().err
 
 
@@ -82,8 +82,8 @@ def test_standard_input_has_an_image_or_names(make_captioner, detector, images, 
     given(file.read_bytes())
     assert said(capsys, "look", "-", "-m", model, "-o", tmp_path / "look.json").out == ""
     given(b"no image")
-    assert run(["caption", "-", "-m", str(model)]) == 1 and "the file is no image" in capsys.readouterr().err
-    assert run(["caption", "-", "-", "-m", str(model)]) == 2 and "give - once" in capsys.readouterr().err
+    assert run(["see", "-", "-m", str(model)]) == 1 and "the file is no image" in capsys.readouterr().err
+    assert run(["see", "-", "-", "-m", str(model)]) == 2 and "give - once" in capsys.readouterr().err
 
 
 def test_images_of_one_name_are_drawn_to_files_of_their_own(detector, images, tmp_path, capsys):
@@ -98,7 +98,7 @@ def test_images_of_one_name_are_drawn_to_files_of_their_own(detector, images, tm
 def test_nothing_is_written_if_an_image_is_bad_unless_it_is_skipped(detector, images, tmp_path, capsys, output):
     (images / "bad.png").write_bytes(b"no image")
     option = ["--features" if output.endswith("npz") else "-o", str(tmp_path / output)]
-    assert run(["detect", str(images), "-m", detector, *option]) == 1
+    assert run(["see", str(images), "-m", detector, *option]) == 1
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1 and "bad.png is no image" in told.err
     assert not (tmp_path / output).exists()
@@ -111,10 +111,10 @@ def test_bad_images_are_left_out_of_captions_on_request(make_captioner, images, 
     model, bad = str(make_captioner("soft")), images / "bad.png"
     bad.write_bytes(b"")
     files = [str(images / "b.jpg"), str(bad)]
-    assert run(["caption", *files, "-m", model]) == 1 and capsys.readouterr().out.endswith("\n\n")
+    assert run(["see", *files, "-m", model]) == 1 and capsys.readouterr().out.endswith("\n\n")
     told = said(capsys, "caption", *files, "-m", model, "--skip-bad")
     assert len(told.out.splitlines()) == 1 and f"skipped 1 of 2 files: {bad}" in told.err
-    assert run(["caption", str(bad), "-m", model, "--skip-bad"]) == 1
+    assert run(["see", str(bad), "-m", model, "--skip-bad"]) == 1
 
 
 def test_recordings_come_from_folders_and_standard_input(tmp_path, capsys, given):

@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from regard.cli.main import Verbs, run
+from regard.families.contract import GROUPS
+from regard.families.translation.verbs import Translate
 
 VERBS = Verbs().list_commands(None)
 REGARD = [sys.executable, "-m", "regard"]
@@ -21,12 +24,32 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
     assert f"Example: regard {verb}" in capsys.readouterr().out
 
 
+def test_the_list_of_verbs_imports_neither_torch_nor_a_family() -> None:
+    program = "import sys; from regard.cli.main import run; run(['-h']); print(*sys.modules, file=sys.stderr)"
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split()
+    assert "regard.families.speech" in modules and "regard.families.speech.verbs" not in modules
+    assert not {"torch", "numpy", "pydantic", "rich"} & set(modules)
+
+
+def test_every_option_of_translate_is_in_a_group_that_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    declared = [name for names in Translate.groups.values() for name in names.split()]
+    known = {field.name for field in fields(Translate)}
+    assert len(set(declared)) == len(declared) and set(declared) <= known
+    assert known - set(declared) == {"text", "model", "to", "source_language", "style"}
+    assert run(["translate", "-h"]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == ["Arguments:", "Options:", *(f"{title}:" for title in Translate.groups)]
+
+
 def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.strip().count(".") == 2
     assert run(["-h"]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {verb} " in listed for verb in VERBS)
+    body = listed.partition("Start:")[2]
+    assert "..." not in body and max(map(len, body.splitlines())) <= 80
+    assert [line[:-1] for line in listed.splitlines() if line.endswith(":")][1:] == list(GROUPS)
     assert run([]) == 2
     assert "Usage" in capsys.readouterr().err
 
@@ -35,6 +58,8 @@ def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "code", "said"),
     [
         (["bogus"], 2, "bogus"),
+        (["transalte", "hi"], 2, "did you mean 'translate'?"),
+        (["see", "cat.png"], 2, "name the model: -m FOLDER"),
         (["translate", "--bogus"], 2, "--bogus"),
         (["translate", "--beam", "many"], 2, "--beam"),
         (["plan"], 2, "MODEL_OR_RECIPE"),

@@ -31,7 +31,7 @@ def files(tmp_path):
 
 def test_classify_names_bad_files_and_goes_on(make_classifier, files, capsys):
     folder = str(make_classifier("vit"))
-    assert run(["classify", *files, "-m", folder]) == 1
+    assert run(["see", *files, "-m", folder]) == 1
     out, err = capsys.readouterr()
     lines = out.split("\n")[:-1]
     best = regard.load(folder).classify([files[0], files[-1]])
@@ -42,11 +42,11 @@ def test_classify_names_bad_files_and_goes_on(make_classifier, files, capsys):
 
 
 def test_classify_as_json(make_classifier, files, capsys):
-    assert run(["classify", files[0], "-m", str(make_classifier("swin")), "--json"]) == 0
+    assert run(["see", files[0], "-m", str(make_classifier("swin")), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["image"] == files[0] and set(told["labels"]) == {"a", "b", "c"}
     assert sum(told["labels"].values()) == pytest.approx(1, abs=1e-5)
-    assert run(["classify", files[0], "-m", str(make_classifier("swin")), "--pairs"]) == 2
+    assert run(["see", files[0], "-m", str(make_classifier("swin")), "--pairs"]) == 2
 
 
 def test_evaluate_on_a_folder_of_classes(make_classifier, tmp_path, capsys):
@@ -119,7 +119,7 @@ def test_look_refuses_options_that_an_image_does_not_need(make_classifier, files
 
 def test_segment_writes_masks_names_bad_files_and_goes_on(segmenter, files, tmp_path, capsys):
     out = tmp_path / "masks"
-    assert run(["segment", *files, files[0], "-m", segmenter, "-o", str(out)]) == 1
+    assert run(["see", *files, files[0], "-m", segmenter, "-o", str(out)]) == 1
     said, err = capsys.readouterr()
     first, *refused, last, again = said.split("\n")[:-1]
     assert refused == ["", "", ""] and all(name in err for name in ("cut.png", "missing.png", "text.jpg"))
@@ -133,16 +133,16 @@ def test_segment_writes_masks_names_bad_files_and_goes_on(segmenter, files, tmp_
 
 def test_segment_one_picture_as_json_and_refuse_in_words(segmenter, make_classifier, files, tmp_path, capsys):
     mask = tmp_path / "new" / "mask.png"
-    assert run(["segment", files[0], "-m", segmenter, "-o", str(mask), "--json"]) == 0
+    assert run(["see", files[0], "-m", segmenter, "-o", str(mask), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["mask"] == str(mask) and sum(told["shares"].values()) == pytest.approx(1)
-    assert run(["segment", *files, "-m", segmenter, "-o", str(mask)]) == 2
+    assert run(["see", *files, "-m", segmenter, "-o", str(mask)]) == 2
     assert "one file" in capsys.readouterr().err
-    assert run(["segment", files[0], "-m", str(make_classifier("vit")), "-o", str(mask)]) == 2
-    assert "does not segment images; try classify" in capsys.readouterr().err
+    assert run(["see", files[0], "-m", str(make_classifier("vit")), "-o", str(mask)]) == 2
+    assert "-o is for models that segment images or detect objects" in capsys.readouterr().err
     assert run(["look", files[0], "-m", segmenter, "-o", str(tmp_path / "look.json")]) == 0
     assert json.loads((tmp_path / "look.json").read_text())["layers"][0]["queries"] == [16, 16]
-    assert run(["classify", files[0], "-m", segmenter]) == 2
+    assert run(["see", files[0], "-m", segmenter]) == 2
 
 
 def test_generate_makes_pictures_of_classes_and_look_shows_how(tmp_path, capsys):
@@ -162,7 +162,7 @@ def test_generate_makes_pictures_of_classes_and_look_shows_how(tmp_path, capsys)
     assert run(["generate", "-m", model]) == 2
     assert "-o FILE.png" in capsys.readouterr().err
     assert run(["generate", "cow", "-m", model, "-o", str(sheet)]) == 2
-    assert run(["classify", str(sheet), "-m", model]) == 2
+    assert run(["see", str(sheet), "-m", model]) == 2
 
 
 def test_generate_goes_on_from_half_a_picture(tmp_path, capsys):
@@ -237,5 +237,5 @@ def test_a_picture_from_standard_input_is_a_line_with_its_name(make_classifier, 
 
     monkeypatch.setattr("sys.stdin", Typed())
     Typed.buffer.name = "<stdin>"
-    assert run(["classify", "-m", str(make_classifier("vit"))]) == 0
+    assert run(["see", "-m", str(make_classifier("vit"))]) == 0
     assert "\t" in capsys.readouterr().out

@@ -1,6 +1,6 @@
 """Captions: Show, Attend and Tell (Xu et al. 2015), soft and hard attention over any image model."""
 
-from regard.families.contract import ANY_HEAD, IMAGE, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, IMAGE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -25,5 +25,5 @@ FAMILY = Family(
     figures={"strip": "view.draw_strip"},
     views={"strip": "strip.js"},
     page="page.js",
-    verbs={"caption": "verbs.CaptionVerb"},
+    verbs={"see/caption": VerbEntry("verbs.CaptionVerb")},
 )

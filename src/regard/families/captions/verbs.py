@@ -1,4 +1,4 @@
-"""regard caption: what is in images, in words."""
+"""regard see: what is in images, in words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CaptionVerb(ImageVerb):
     A file that is not an image comes out as an empty line with a message on stderr, and the exit code is 1; with
     --skip-bad it is left out, counted and named.
 
-    Example: regard caption dog.jpg -m runs/flickr8k-captioner --beam 3 --attention dog.png
+    Example: regard see dog.jpg -m runs/flickr8k-captioner --beam 3 --attention dog.png
     """
 
     abilities, method, does = ("caption",), "caption", "describe images"

@@ -1,6 +1,6 @@
 """Detection: Faster R-CNN (Ren et al. 2015) on any image model: objects, boxes and region features."""
 
-from regard.families.contract import ANY_HEAD, IMAGE, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, IMAGE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -25,5 +25,5 @@ FAMILY = Family(
     figures={"boxes": "view.draw_boxes"},
     views={"boxes": "boxes.js"},
     page="page.js",
-    verbs={"detect": "verbs.Detect"},
+    verbs={"see/detect": VerbEntry("verbs.Detect")},
 )

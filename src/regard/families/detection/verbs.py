@@ -1,4 +1,4 @@
-"""regard detect: objects in images, with their boxes."""
+"""regard see: objects in images, with their boxes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Detect(ImageVerb):
     an empty line with a message on stderr, and the exit code is 1; where files are written, nothing is written then.
     With --skip-bad such a file is left out, counted and named.
 
-    Example: regard detect cells.jpg -m runs/bccd-detector -o cells.json --score 0.3
+    Example: regard see cells.jpg -m runs/bccd-detector -o cells.json --score 0.3
     """
 
     abilities, method, does = ("detect",), "detect", "detect objects"

@@ -1,6 +1,6 @@
 """Sparse autoencoders: features of the activations of any other model."""
 
-from regard.families.contract import ANY_HEAD, FEATURES, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, FEATURES, INSIDE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -26,5 +26,5 @@ FAMILY = Family(
         ),
     },
     page="page.js",
-    verbs={"features": "verbs.Features"},
+    verbs={"features": VerbEntry("verbs.Features", "Features that a sparse autoencoder found in a model", INSIDE)},
 )

@@ -1,6 +1,6 @@
 """Protein structures: an Evoformer (Jumper et al. 2021) for contacts and backbones; experimental."""
 
-from regard.families.contract import ANY_HEAD, PROTEIN, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, PROTEIN, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -27,5 +27,5 @@ FAMILY = Family(
     figures={"structure": "view.draw_structure"},
     views={"structure": "structure.js"},
     page="page.js",
-    verbs={"fold": "verbs.Fold"},
+    verbs={"fold": VerbEntry("verbs.Fold", "Predict the backbones of proteins")},
 )

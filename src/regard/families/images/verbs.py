@@ -1,4 +1,4 @@
-"""regard segment: the class of every pixel; and the images of `regard generate`."""
+"""regard see with classes of images and of pixels; and the images of `regard generate`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,35 @@ import typer
 from regard.data.files import write_whole
 from regard.errors import UsageError
 from regard.verbs.inputs import free_name
-from regard.verbs.verb import ImageVerb
+from regard.verbs.verb import ImageVerb, label_line, label_values
 
 if TYPE_CHECKING:
     from regard.families.images.pipeline import Segmented
     from regard.look.inspection import GivenInput, Inspected
+    from regard.search.pipeline import Labelled
+
+
+@dataclass(kw_only=True)
+class ClassifyImages(ImageVerb):
+    """Label images: one line out for each image, label TAB probability.
+
+    A file that is not an image comes out as an empty line with a message on stderr, and the exit code is 1; with
+    --skip-bad it is left out, counted and named.
+
+    Example: regard see holiday/*.jpg -m hf:google/vit-base-patch16-224
+    """
+
+    abilities, method, does = ("see",), "classify", "label images"
+
+    def answers(self, inputs: list[str]) -> list[Labelled]:
+        found: list[Labelled] = self.pipeline.classify(self.files.sources(inputs))
+        return found
+
+    def as_text(self, given: str, answer: Labelled) -> str:
+        return label_line(answer)
+
+    def as_values(self, given: str, answer: Labelled) -> dict[str, Any]:
+        return {"image": given, **label_values(answer)}
 
 
 @dataclass(kw_only=True)
@@ -27,7 +51,7 @@ class Segment(ImageVerb):
     that is not an image comes out as an empty line with a message on stderr, and the exit code is 1; with --skip-bad it
     is left out, counted and named.
 
-    Example: regard segment scene.png -m runs/scenes-segmentation -o mask.png
+    Example: regard see scene.png -m runs/scenes-segmentation -o mask.png
     """
 
     abilities, method, does = ("segment",), "segment", "segment images"

@@ -1,6 +1,6 @@
 """Language models, text encoders and word vectors: BERT, GPT, T5, ELMo, LSTM, word2vec."""
 
-from regard.families.contract import ANY_HEAD, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, USE, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -83,12 +83,12 @@ FAMILY = Family(
     },
     forms={"word2vec": FormEntry("word_vectors.convert_to_text", ("word2vec",))},
     verbs={
-        "generate": "writer_verbs.Generate",
-        "fill": "verbs.Fill",
-        "embed": "verbs.Embed",
-        "neighbours": "verbs.Neighbours",
-        "classify": "verbs.Classify",
-        "tag": "verbs.Tag",
-        "answer": "verbs.Answer",
+        "generate": VerbEntry("writer_verbs.Generate", "Write on from a prompt, or answer it; make images", USE),
+        "embed": VerbEntry("verbs.Embed", "Turn texts into vectors; find the nearest words", USE),
+        "embed/neighbours": VerbEntry("verbs.Neighbours"),
+        "read/classify": VerbEntry("verbs.Classify"),
+        "read/tag": VerbEntry("verbs.Tag"),
+        "read/answer": VerbEntry("verbs.Answer"),
+        "read/fill": VerbEntry("verbs.Fill"),
     },
 )

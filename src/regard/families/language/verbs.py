@@ -1,13 +1,12 @@
-"""regard classify, fill, tag, answer, neighbours and embed: text encoders and word vectors on texts."""
+"""regard read and regard embed: text encoders and word vectors on texts."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,75 +14,47 @@ import typer
 
 from regard.data.files import write_whole
 from regard.errors import DataError, UsageError
-from regard.verbs.inputs import GivenFiles, given_texts
-from regard.verbs.options import Truncate, existing, input_of, refuse_both, refuse_given
-from regard.verbs.verb import AttentionVerb, TextVerb
+from regard.verbs.inputs import given_texts
+from regard.verbs.options import Truncate, existing, refuse_both, refuse_given
+from regard.verbs.verb import AttentionVerb, TextVerb, label_line, label_values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.families.language.text_reader import TaggedWord
-    from regard.families.language.word_vectors import Neighbour
     from regard.families.loading import Pipeline
     from regard.search.pipeline import Labelled
+    from regard.verbs.inputs import Unknown
 
 Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, lines of stdin.")]
 
 
 @dataclass(kw_only=True)
 class Classify(TextVerb):
-    """Label texts or images: one line out for each line in, label TAB probability, or the value it is rated with.
+    """Label texts: one line out for each line in, label TAB probability, or the value it is rated with.
 
-    A line that is too long for the model, not a pair, or the name of a file that is not an image comes out empty with a
-    message on stderr, and the exit code is 1.
+    A line that is too long for the model, or not a pair, comes out empty with a message on stderr, and the exit code is
+    1.
 
-    Example: regard classify "a moving, funny film" -m runs/sst2
-    Example: regard classify holiday/*.jpg -m hf:google/vit-base-patch16-224
+    Example: regard read "a moving, funny film" -m runs/sst2
     """
 
-    abilities, method, does = ("embed", "see"), "classify", "label texts or files"
+    abilities, method, does, heads = ("embed",), "classify", "label texts", ("classify",)
 
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(help="Texts, or files or folders of images; without any, lines of stdin."),
-    ] = None
+    text: Texts = None
     pairs: Annotated[bool, typer.Option("--pairs", help="Each line is two texts with a TAB between them.")] = False
     truncate: Truncate = False
 
-    @cached_property
-    def kind(self) -> str:
-        return input_of(self.model)
-
-    @cached_property
-    def files(self) -> GivenFiles:
-        from regard.data.images.files import SUFFIXES
-
-        return GivenFiles(self.text, SUFFIXES)
-
-    def check(self) -> None:
-        if self.kind == "text":
-            super().check()
-        else:
-            refuse_given({"--pairs": self.pairs, "--truncate": self.truncate}, "is for texts; this model reads files")
-
-    def inputs(self) -> Iterable[str]:
-        return super().inputs() if self.kind == "text" else self.files.names()
-
     def answers(self, inputs: list[str]) -> list[Labelled]:
-        if self.kind != "text":
-            found: list[Labelled] = self.pipeline.classify(self.files.sources(inputs))
-        elif self.pairs:
-            found = self.pipeline.classify(*zip(*map(_pair, inputs), strict=True), truncate=self.truncate)
-        else:
-            found = self.pipeline.classify(inputs, truncate=self.truncate)
+        texts = zip(*map(_pair, inputs), strict=True) if self.pairs else [inputs]
+        found: list[Labelled] = self.pipeline.classify(*texts, truncate=self.truncate)
         return found
 
     def as_text(self, given: str, answer: Labelled) -> str:
-        return f"{answer.label}\t{answer.probability:.4f}" if answer.labels else f"{answer.value:.4f}"
+        return label_line(answer)
 
     def as_values(self, given: str, answer: Labelled) -> dict[str, Any]:
-        labels = {"label": answer.label, "probability": answer.probability, "labels": answer.labels}
-        return {self.kind: given, **(labels if answer.labels else {"value": answer.value})}
+        return {"text": given, **label_values(answer)}
 
 
 def _pair(line: str) -> list[str]:
@@ -100,10 +71,11 @@ class Fill(TextVerb):
     A line that hides no word, or with --top more than one, comes out empty with a message on stderr, and the exit code
     is 1. With --json every hidden word has its own guesses.
 
-    Example: regard fill "Paris is the [MASK] of France." -m hf:google-bert/bert-base-uncased --top 5
+    Example: regard read "Paris is the [MASK] of France." -m hf:google-bert/bert-base-uncased --top 5
     """
 
     abilities, method, does = ("embed",), "fill", "fill in hidden words"
+    heads = ("masked", "pretraining")
 
     text: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK]; without any, lines of stdin.")] = None
     top: Annotated[
@@ -133,10 +105,10 @@ class Tag(TextVerb):
     With --json each text is one line. A text that is too long for the model comes out as an empty line with a message
     on stderr, and the exit code is 1.
 
-    Example: regard tag "Anna lives in New York ." -m runs/facts-tags
+    Example: regard read "Anna lives in New York ." -m runs/facts-tags
     """
 
-    abilities, method, does = ("embed",), "tag", "tag words"
+    abilities, method, does, heads = ("embed",), "tag", "tag words", ("tags",)
 
     text: Texts = None
     truncate: Truncate = False
@@ -155,10 +127,11 @@ class Tag(TextVerb):
 class Answer(AttentionVerb):
     """Find the answer to a question in a text: answer TAB probability; an empty answer says that it is not there.
 
-    Example: regard answer "Where does Anna live ?" --text "Anna lives in New York ." -m runs/facts-answers
+    Example: regard read "Where does Anna live ?" --text "Anna lives in New York ." -m runs/facts-answers
     """
 
     abilities, method, does = ("embed",), "answer", "answer questions about texts"
+    heads = ("answer",)
 
     question: Annotated[str, typer.Argument(help="The question.")]
     text: Annotated[str, typer.Option("--text", help="The text that has the answer.")] = ""
@@ -180,73 +153,34 @@ class Answer(AttentionVerb):
             self.say(f"{' '.join(found.text.split())}\t{found.probability:.4f}", found._asdict())
 
 
-@dataclass(kw_only=True)
-class Neighbours(TextVerb):
-    """Print the words most like each word, with their cosines: one line out for each word.
-
-    A word that is not known comes out empty with a message on stderr, and the exit code is 1.
-
-    Example: regard neighbours man king woman --analogy -m runs/words
-    """
-
-    abilities, method, does, texts_of = ("embed",), "neighbours", "have vectors of words", "word"
-
-    model: Annotated[str, typer.Option("-m", "--model", help="Folder or file of word vectors.")]
-    word: Annotated[list[str] | None, typer.Argument(help="Words; without any, lines of stdin.")] = None
-    analogy: Annotated[
-        bool, typer.Option("--analogy", help="Three words, a b c: what is to c as b is to a (one triple a line).")
-    ] = False
-    top: Annotated[int, typer.Option("-n", "--top", min=1, help="How many.")] = 10
-
-    def load(self) -> Pipeline:
-        from regard.families.language.word_vectors import WordVectors
-
-        return WordVectors.read(Path(self.model)) if Path(self.model).is_file() else super().load()
-
-    @property
-    def typed(self) -> list[str]:
-        return [" ".join(self.word)] if self.word and self.analogy else self.word or []
-
-    @property
-    def unknown(self) -> None:  # an unknown word is an error here
-        return None
-
-    def answers(self, inputs: list[str]) -> list[list[Neighbour]]:
-        if self.analogy:
-            return [self.pipeline.analogy(*_triple(words), self.top) for words in inputs]
-        return [self.pipeline.neighbours(word.strip(), self.top) for word in inputs]
-
-    def as_text(self, given: str, answer: list[Neighbour]) -> str:
-        return "\t".join(f"{each.word} {each.similarity:.3f}" for each in answer)
-
-    def as_values(self, given: str, answer: list[Neighbour]) -> dict[str, Any]:
-        return {"asked": given, "neighbours": [each._asdict() for each in answer]}
-
-
-def _triple(given: str) -> list[str]:
-    words = given.split()
-    if len(words) != 3:
-        raise UsageError(f"an analogy needs three words, as in man king woman; {given!r} has {len(words)}")
-    return words
-
-
+TOP = 10  # neighbours
 PART = 4096  # lines in a part, the unit of work that a process finishes and stores
 
 
 @dataclass(kw_only=True)
 class Embed(TextVerb):
-    """Turn texts into vectors: one line of numbers out for each line in.
+    """Turn texts into vectors: one line of numbers out for each line in; or print the words most like each word.
+
+    Word vectors know neighbours: with --neighbours the words that are most like each word, with their cosines. A word
+    that is not known comes out empty with a message on stderr, and the exit code is 1.
 
     A large file can be shared: torchrun --nproc-per-node 8 -m regard embed -m MODEL -i texts.txt -o vectors.npy
 
     A line that is too long for the model comes out empty with a message on stderr, and the exit code is 1.
 
     Example: regard embed "we are eating bread" "they have lunch" -m hf:sentence-transformers/all-MiniLM-L6-v2 --json
+    Example: regard embed man king woman --analogy -m runs/words
     """
 
-    abilities, method, does = ("embed",), "embed", "make vectors of texts"
+    abilities = ("embed",)
 
+    model: Annotated[str, typer.Option("-m", "--model", help="Model folder or hf:owner/name; a file of word vectors.")]
     text: Annotated[list[str] | None, typer.Argument(help="Texts to embed; without any, lines of stdin.")] = None
+    neighbours: Annotated[bool, typer.Option("--neighbours", help="Words: the words most like each of them.")] = False
+    analogy: Annotated[
+        bool, typer.Option("--analogy", help="Three words, a b c: what is to c as b is to a (one triple a line).")
+    ] = False
+    top: Annotated[int, typer.Option("-n", "--top", min=1, help="How many neighbours.")] = TOP
     pooling: Annotated[str, typer.Option(help="mean, cls, max, … Default: the model's own modules, else mean.")] = ""
     prompt: Annotated[str, typer.Option(help="Name of one of the model's prompts, put before each text.")] = ""
     raw: Annotated[bool, typer.Option("--raw", help="Leave vectors as long as they are; otherwise length 1.")] = False
@@ -258,7 +192,41 @@ class Embed(TextVerb):
     ] = None
     truncate: Truncate = False
 
+    @property
+    def of_words(self) -> bool:
+        """Whether words are asked for, not vectors."""
+        return self.neighbours or self.analogy
+
+    @property
+    def method(self) -> str:  # type: ignore[override]  # what is asked for
+        return "neighbours" if self.of_words else "embed"
+
+    @property
+    def does(self) -> str:  # type: ignore[override]
+        return "have vectors of words" if self.of_words else "make vectors of texts"
+
+    def load(self) -> Pipeline:
+        from regard.families.language.word_vectors import WordVectors
+
+        return WordVectors.read(Path(self.model)) if Path(self.model).is_file() else super().load()
+
+    @property
+    def typed(self) -> list[str]:
+        return [" ".join(self.text)] if self.text and self.analogy else self.text or []
+
+    @property
+    def unknown(self) -> Unknown | None:  # type: ignore[override]  # of its neighbours an unknown word is an error
+        return None if self.of_words else super().unknown
+
     def check(self) -> None:
+        of_vectors = {
+            "--pooling": self.pooling, "--prompt": self.prompt, "--raw": self.raw, "-o": self.output,
+            "--truncate": self.truncate,
+        }  # fmt: skip
+        if self.of_words:
+            refuse_given(of_vectors, "is for vectors, and --neighbours and --analogy print words")
+        else:
+            refuse_given({"--top": self.top != TOP}, "counts the words of --neighbours and --analogy")
         if self.output and (self.output.suffix != ".npy" or self.as_json):
             raise UsageError("--output writes the vectors as one matrix to a file called something.npy, without --json")
         refuse_both(self.input_file, self.text, "texts or --input")
@@ -267,7 +235,7 @@ class Embed(TextVerb):
     def inputs(self) -> Iterator[str]:
         from regard.data.formats.lines import read_lines
 
-        return read_lines(existing(self.input_file)) if self.input_file else given_texts(self.text)
+        return read_lines(existing(self.input_file)) if self.input_file else given_texts(self.typed)
 
     def vectors(self, texts: list[str]) -> Tensor:
         found: Tensor = self.pipeline.embed(
@@ -275,13 +243,21 @@ class Embed(TextVerb):
         )
         return found
 
-    def answers(self, inputs: list[str]) -> list[Tensor]:
+    def answers(self, inputs: list[str]) -> list[Any]:
+        if self.analogy:
+            return [self.pipeline.analogy(*_triple(words), self.top) for words in inputs]
+        if self.neighbours:
+            return [self.pipeline.neighbours(word.strip(), self.top) for word in inputs]
         return list(self.vectors(inputs))
 
-    def as_text(self, given: str, answer: Tensor) -> str:
+    def as_text(self, given: str, answer: Any) -> str:
+        if self.of_words:
+            return "\t".join(f"{each.word} {each.similarity:.3f}" for each in answer)
         return " ".join(f"{number:.8g}" for number in answer.tolist())
 
-    def as_values(self, given: str, answer: Tensor) -> dict[str, Any]:
+    def as_values(self, given: str, answer: Any) -> dict[str, Any]:
+        if self.of_words:
+            return {"asked": given, "neighbours": [each._asdict() for each in answer]}
         return {"text": given, "embedding": answer.tolist()}
 
     def run(self) -> None:
@@ -314,6 +290,20 @@ class Embed(TextVerb):
         parts = Parts.of(output, Path(self.input_file), **{name: getattr(self, name) for name in names})
         with joined(torch.device("cpu")) as ranks:
             parts.work(self.inputs(), PART, noted, lambda places: _join(places, output), ranks.wait)
+
+
+@dataclass(kw_only=True)
+class Neighbours(Embed):
+    __doc__ = Embed.__doc__
+
+    neighbours: bool = True
+
+
+def _triple(given: str) -> list[str]:
+    words = given.split()
+    if len(words) != 3:
+        raise UsageError(f"an analogy needs three words, as in man king woman; {given!r} has {len(words)}")
+    return words
 
 
 def _join(parts: Sequence[Path], output: Path) -> None:

@@ -1,6 +1,6 @@
 """Navigation: VLN-BERT (Majumdar et al. 2020): which path through a house an instruction means."""
 
-from regard.families.contract import ANY_HEAD, HOUSE, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, HOUSE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -30,5 +30,5 @@ FAMILY = Family(
     figures={"house": "view.draw_house"},
     views={"house": "house.js"},
     page="page.js",
-    verbs={"navigate": "verbs.Navigate"},
+    verbs={"navigate": VerbEntry("verbs.Navigate", "Rank paths through a house by an instruction")},
 )

@@ -1,6 +1,6 @@
 """Protein pairs: does one protein bind another, on seen and unseen proteins."""
 
-from regard.families.contract import ANY_HEAD, PROTEIN, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, PROTEIN, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -24,5 +24,5 @@ FAMILY = Family(
         ),
     },
     page="page.js",
-    verbs={"interact": "verbs.Interact"},
+    verbs={"interact": VerbEntry("verbs.Interact", "Tell whether two proteins bind")},
 )

@@ -1,6 +1,6 @@
 """Speech: Conformer (Gulati et al. 2020) with CTC, a decoder or both, and Whisper (Radford et al. 2022)."""
 
-from regard.families.contract import ANY_HEAD, AUDIO, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, AUDIO, USE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 
 def _transcriber(class_name: str, file: str, reader: str) -> PipelineEntry:
@@ -47,5 +47,5 @@ FAMILY = Family(
     figures={"spectrogram": "view.draw_speech"},
     views={"spectrogram": "spectrogram.js"},
     page="page.js",
-    verbs={"transcribe": "verbs.Transcribe"},
+    verbs={"transcribe": VerbEntry("verbs.Transcribe", "Write down what is said, as text or subtitles", USE)},
 )

@@ -1,6 +1,6 @@
 """Trajectories: AgentFormer (Yuan et al. 2021): where walking agents will be, as joint samples."""
 
-from regard.families.contract import ANY_HEAD, SCENE, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, SCENE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -33,5 +33,5 @@ FAMILY = Family(
     figures={"agents": "view.draw_scene"},
     views={"agents": "agents.js"},
     page="page.js",
-    verbs={"forecast": "verbs.ForecastVerb"},
+    verbs={"forecast": VerbEntry("verbs.ForecastVerb", "Forecast where people and vehicles will be")},
 )

@@ -1,6 +1,17 @@
 """Translation: sentence pairs to a translator (Bahdanau et al. 2015, Vaswani et al. 2017)."""
 
-from regard.families.contract import ANY_HEAD, TRANSLATOR, Family, FormEntry, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import (
+    ANY_HEAD,
+    TRAIN,
+    TRANSLATOR,
+    USE,
+    Family,
+    FormEntry,
+    ModelEntry,
+    PipelineEntry,
+    TaskEntry,
+    VerbEntry,
+)
 
 FAMILY = Family(
     __name__,
@@ -37,5 +48,8 @@ FAMILY = Family(
         "ctranslate2": FormEntry("ctranslate2.convert_to_ctranslate2", ("transformer",)),
         "onnx": FormEntry("onnx.convert_to_onnx", ("transformer", "bert", "gpt")),
     },
-    verbs={"translate": "verbs.Translate", "data": "data_verb.data"},
+    verbs={
+        "translate": VerbEntry("verbs.Translate", "Translate texts, lines of stdin, or whole documents", USE),
+        "data": VerbEntry("data_verb.data", "Prepare, filter and make sentence pairs", TRAIN),
+    },
 )

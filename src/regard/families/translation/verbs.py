@@ -93,6 +93,14 @@ class Translate(TextVerb):
     """
 
     refused_as = "not translated"
+    groups = {
+        "Documents": "input_file output overwrite review review_below encoding",
+        "Terms and earlier translations": "glossary keep prefix memory use",
+        "What is printed": "n_best align quality as_json stream skip_bad",
+        "Search": "beam length_penalty min_length max_length no_repeat_ngram precision device",
+        "Sampling": "sample temperature top_k top_p seed",
+        "Research": "attention without change passes reverse allow_pickle",
+    }
 
     text: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, lines of stdin.")] = None
     model: Models = field(default_factory=list)  # type: ignore[assignment]  # several, or none: the built-in ones

@@ -1,6 +1,6 @@
 """Texts and images: ViLBERT (Lu et al. 2019): match, retrieval, pointing, questions about images."""
 
-from regard.families.contract import ANY_HEAD, IMAGE, Family, ModelEntry, PipelineEntry, TaskEntry
+from regard.families.contract import ANY_HEAD, IMAGE, Family, ModelEntry, PipelineEntry, TaskEntry, VerbEntry
 
 FAMILY = Family(
     __name__,
@@ -37,5 +37,5 @@ FAMILY = Family(
         )
     },
     page="page.js",
-    verbs={"match": "verbs.MatchVerb"},
+    verbs={"match": VerbEntry("verbs.MatchVerb", "Match images with texts, point, answer questions")},
 )
