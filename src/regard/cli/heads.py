@@ -12,7 +12,7 @@ import typer
 from regard.data.files import write_whole
 from regard.errors import UsageError
 from regard.verbs.options import AllowPickle, AsJson, Device, Models, To, check_suffix
-from regard.verbs.verb import show_progress
+from regard.verbs.progress import Progress
 
 if TYPE_CHECKING:
     from regard.claims.heads import HeadTable
@@ -68,9 +68,10 @@ def heads(
     pipeline = regard.load(*names, device=device, allow_pickle=allow_pickle)
     own = {"--align": align, "--to": to, "--max-words": max_words != LONGEST}
     measure, rates = measured(pipeline, names[0], data, metric, own, to=to, count=count, seed=seed, max_words=max_words)
-    table = head_table(
-        pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=show_progress("head")
-    )
+    with Progress("heads") as progress:
+        table = head_table(
+            pipeline, measure, layers=layers, by="mean" if by == "mean" else "zero", progress=progress.show
+        )
     table = table.with_alignment(rates)
     if output is not None:
         _write(table, output)

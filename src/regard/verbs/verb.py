@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 import typer
 
 from regard.errors import DataError
-from regard.verbs.inputs import GivenFiles, Images, SkipBad, Unknown, given_texts, tell_skipped
+from regard.verbs.inputs import STDIN, GivenFiles, Images, SkipBad, Unknown, given_texts, tell_skipped
 from regard.verbs.options import (
     AllowPickle,
     AsJson,
@@ -31,6 +31,7 @@ from regard.verbs.options import (
     refuse_model,
     refuse_several,
 )
+from regard.verbs.progress import Progress
 
 if TYPE_CHECKING:
     from regard.families.loading import Pipeline
@@ -118,6 +119,11 @@ class LineVerb(AttentionVerb):
         """What is answered, in order; a DataError in the place of an input says that it cannot be read."""
         raise NotImplementedError
 
+    @property
+    def total(self) -> int | None:
+        """How many inputs there are, if that is known before they are read."""
+        return None
+
     def answers(self, inputs: list[Any]) -> Iterable[Any]:
         """An answer for each input; a DataError in the place of an answer, or raised, says that it cannot be read."""
         raise NotImplementedError
@@ -154,7 +160,7 @@ class LineVerb(AttentionVerb):
 
     def run(self) -> None:
         answered, refused, count = list[tuple[Any, Any]](), list[str](), 0
-        with self.output_stream() as out:
+        with self.output_stream() as out, Progress(self.unit, self.total, wanted=not out.isatty()) as progress:
             for given, answer in self._answered():
                 count += 1
                 if answer is None:
@@ -166,8 +172,7 @@ class LineVerb(AttentionVerb):
                     if line is not None:
                         print(line, file=out, flush=True)
                 self.note(given, answer)
-                _show_progress(count, self.unit, out)
-            _show_progress(count, self.unit, out, end="\n")
+                progress.advance()
         bad = bool(refused) and not self.skip_bad
         if not (bad and self.writes()):
             self.finish(answered)
@@ -223,6 +228,10 @@ class TextVerb(LineVerb):
     def inputs(self) -> Iterable[Any]:
         return given_texts(self.typed)
 
+    @property
+    def total(self) -> int | None:
+        return len(self.typed) if self.typed and self.typed != [STDIN] else None
+
     @cached_property
     def unknown(self) -> Unknown | None:
         """A report on unknown words; None where the model has none."""
@@ -277,6 +286,10 @@ class FileVerb(LineVerb):
     def inputs(self) -> Iterable[Any]:
         return self.names if self.writes() else self.files.names()
 
+    @property
+    def total(self) -> int | None:
+        return len(self.names) if self.files.given or self.writes() else None
+
 
 @dataclass(kw_only=True)
 class ImageVerb(FileVerb):
@@ -305,20 +318,3 @@ def load_able(abilities: Sequence[str], method: str, does: str, *models: str, **
         if entry.ability not in abilities or (method and not hasattr(entry.load_class(), method)):
             refuse_model(name, entry, does)
     return load_pipeline(*models, **loading)
-
-
-def show_progress(what: str) -> Callable[[int, int], None]:
-    """Count work of a known size on a terminal: what is done, of what."""
-
-    def show(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            end = "\n" if done + 1 == total else ""
-            print(f"\r{what} {done + 1} of {total}", end=end, file=sys.stderr, flush=True)
-
-    return show
-
-
-def _show_progress(count: int, unit: str, out: IO[str], end: str = "") -> None:
-    """Count the inputs on a terminal, where their lines go elsewhere."""
-    if sys.stderr.isatty() and not out.isatty():
-        print(f"\r{count:,} {unit}", end=end, file=sys.stderr, flush=True)

@@ -13,7 +13,8 @@ import typer
 from regard.data.files import write_whole
 from regard.errors import UsageError
 from regard.verbs.options import check_suffix
-from regard.verbs.verb import Verb, show_progress
+from regard.verbs.progress import Progress
+from regard.verbs.verb import Verb
 
 if TYPE_CHECKING:
     from regard.families.dictionaries.pipeline import FeatureDictionary
@@ -97,8 +98,8 @@ class Features(Verb):
         from regard.families.dictionaries.page import feature_report, lines_of, ranked, render_features
 
         chosen = self.numbers or [feature.number for feature in ranked(dictionary)[: self.top]]
-        progress = show_progress("feature") if self.output else lambda done, total: None
-        report = feature_report(dictionary, chosen, progress=progress)
+        with Progress("features", len(chosen), wanted=self.output is not None) as progress:
+            report = feature_report(dictionary, chosen, progress=progress.show)
         if self.output is None:
             for each in report["features"]:
                 self.say("\n".join(lines_of(each)), each)
