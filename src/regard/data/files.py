@@ -92,10 +92,6 @@ class Parts:
     def folder(self) -> Path:
         return self.output.with_name(f"{self.output.name}.parts")
 
-    def wanted(self) -> bool:
-        """Whether there are several processes, or parts that an earlier process left."""
-        return self.share.count > 1 or self.folder.exists()
-
     def work(
         self,
         items: Iterable[Item],
@@ -103,21 +99,37 @@ class Parts:
         do: Callable[[list[Item]], bytes],
         join: Callable[[Sequence[Path]], None],
         wait: Callable[[], None],
+        skip: Callable[[list[Item]], object] = lambda chunk: None,
     ) -> None:
         """Write this process's missing parts of `size` items each, `wait` for the other processes, and let the first
-        process `join` all parts."""
-        self._settle()
+        process `join` all parts. `skip` is called with the items of each part that is there."""
+        self.settle()
         places: list[Path] = []
         for number, chunk in enumerate(_chunks(items, size)):
-            places.append(self.folder / f"part-{number:08d}")
-            if number % self.share.count == self.share.rank and not places[-1].exists():
+            places.append(self.place(number))
+            if places[-1].exists():
+                skip(chunk)
+            elif number % self.share.count == self.share.rank:
                 write_whole(places[-1], do(chunk))
         wait()
         if self.share.rank == 0:
             join(places)
-            shutil.rmtree(self.folder)
+            self.remove()
 
-    def _settle(self) -> None:
+    def place(self, number: int) -> Path:
+        """The file of a part."""
+        return self.folder / f"part-{number:08d}"
+
+    def begun(self) -> bool:
+        """Whether there is a finished part."""
+        return next(self.folder.glob("part-*"), None) is not None
+
+    def remove(self) -> None:
+        """Remove all parts."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def settle(self) -> None:
+        """Make the folder; refuse one with parts of another input or of other options."""
         plan = json.dumps(self.about, sort_keys=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / PLAN).exists():

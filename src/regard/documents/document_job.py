@@ -20,7 +20,7 @@ from regard.documents.markup import Translate, Translated
 BATCH = 256  # segments handed to the translator at once
 SPOOL = 1 << 26  # bytes of output kept in memory until its encoding is decided
 MARK = "\ufeff"
-QUALITY_NOTE = "estimated quality"  # how the note on a doubtful translation begins
+QUALITY_NOTE, MEMORY_NOTE = "estimated quality", "memory match"  # how the notes on doubtful translations begin
 Item = TypeVar("Item")
 
 
@@ -33,12 +33,13 @@ class Report:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        counts = [f"segments translated: {self.translated}"]
-        for name, reasons in (("kept", self.kept), ("skipped", self.skipped)):
-            if reasons:
-                why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-                counts.append(f"{name}: {reasons.total()} ({why})")
-        return ", ".join(counts)
+        kept, skipped = (
+            [f"{reasons.total():,} {name} ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})"]
+            if reasons
+            else []
+            for name, reasons in (("kept", self.kept), ("skipped", self.skipped))
+        )
+        return ", ".join([*kept, f"{self.translated:,} new", *skipped])
 
 
 @dataclass(slots=True)
@@ -63,21 +64,22 @@ class DocumentJob:
         """Translate texts in batches."""
         outputs = [output for batch in batches(texts) for output in self.translator(batch)]
         for text, output in zip(texts, outputs, strict=False):  # the caller refuses another number of outputs
-            if isinstance(output, Translated) and self._is_doubtful(output):
+            if isinstance(output, Translated) and (output.is_similar or self._is_poor(output)):
                 self._doubtful[text] = output
         return outputs
 
-    def _is_doubtful(self, output: Translated) -> bool:
+    def _is_poor(self, output: Translated) -> bool:
         below = self.review_below
         return bool(below) and output.quality is not None and (output.quality < below or bool(output.flags))
 
     def doubt(self, sent: Iterable[str]) -> str:
-        """Why the translation of these texts is to be reviewed: its estimated quality in words; empty if it is good."""
-        found = [self._doubtful[text] for text in sent if text in self._doubtful]
-        if not found:
-            return ""
-        flags = dict.fromkeys(flag for each in found for flag in each.flags)
-        return ", ".join([f"{QUALITY_NOTE} {min(each.quality or 0.0 for each in found):.2f}", *flags])
+        """Why the translation of these texts is to be reviewed, in words: it is that of a similar segment, or its
+        estimated quality is low; empty if neither."""
+        found = [self._doubtful[text] for text in sent if text in self._doubtful] if self._doubtful else []
+        similar, poor = [each.similarity for each in found if each.is_similar], list(filter(self._is_poor, found))
+        words = [f"{MEMORY_NOTE} {min(map(float, filter(None, similar))):.2f}"] if similar else []
+        words += [f"{QUALITY_NOTE} {min(each.quality or 0.0 for each in poor):.2f}"] if poor else []
+        return ", ".join([*words, *dict.fromkeys(flag for each in poor for flag in each.flags)])
 
     def translate_counted(self, texts: list[str]) -> list[str | Translated]:
         """Translate and count every text as a segment."""
@@ -86,15 +88,20 @@ class DocumentJob:
 
     def lines(self) -> Iterator[str]:
         """The lines with their line ends; a byte order mark is copied to the output."""
-        for number, line in enumerate(read_encoded(self.path, self.encoding)):
+        for number, line in enumerate(encoded_lines(self.path, self.encoding)):
             if number == 0 and line.startswith(MARK):
                 self.write(MARK)
                 line = line[1:]
-            # \r alone ends the lines of old Mac files
-            yield from [line] if line.endswith("\n") or "\r" not in line else re.findall(r"[^\r]*\r|[^\r]+", line)
+            yield line
 
     def text(self) -> str:
         return "".join(self.lines())
+
+
+def encoded_lines(path: Path, encoding: str) -> Iterator[str]:
+    """The lines of a file with their line ends; \\r alone ends those of old Mac files."""
+    for line in read_encoded(path, encoding):
+        yield from [line] if line.endswith("\n") or "\r" not in line else re.findall(r"[^\r]*\r|[^\r]+", line)
 
 
 class TextSpan(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -61,14 +62,28 @@ LEADER = re.compile(rf"(?:{MARK_CHAR}\s*)+[:;,.!?|>–—-]+\s+")
 TRAILER = re.compile(rf"[:;,–—-]\s*(?:{MARK_CHAR}\s*)+([.!?…]+)\Z")
 
 
+class LaterLinks(NamedTuple):
+    """Links that are computed only where there are marks to put back: by one call for many answers."""
+
+    answer: Any
+    compute: Callable[[list[Any]], Sequence[Links]]
+
+
 class Translated(NamedTuple):
     """A translation and the links between the whitespace words of source and translation, counted from 0; if it was
-    estimated, also its quality from 0 to 1, and what is wrong with it in a word each."""
+    estimated, also its quality from 0 to 1, and what is wrong with it in a word each; if it was said for a similar
+    segment of a translation memory, the similarity of that."""
 
     text: str
-    links: Links = ()
+    links: Links | LaterLinks = ()
     quality: float | None = None
     flags: Sequence[str] = ()
+    similarity: float | None = None
+
+    @property
+    def is_similar(self) -> bool:
+        """Whether it is the translation of another segment, which is only similar to this one."""
+        return self.similarity is not None and self.similarity < 1.0
 
 
 Translate = Callable[[list[str]], Sequence[str | Translated]]
@@ -183,8 +198,25 @@ def translate_marked(segments: Sequence[Sequence[Piece]], translate: Translate) 
     outputs = list(translate(texts)) if texts else []
     if len(outputs) != len(texts):
         raise DataError(f"the translator returned {len(outputs)} translations for {len(texts)} segments")
-    done = iter(outputs)
-    return [_join_segment(parts, next(done)) if parts.has_words else list(parts.pieces) for parts in split]
+    done = iter(_linked([parts for parts in split if parts.has_words], outputs))
+    return [_join_segment(parts, *next(done)) if parts.has_words else list(parts.pieces) for parts in split]
+
+
+def _linked(segments: Sequence[_SplitSegment], outputs: Sequence[str | Translated]) -> list[tuple[str, Links]]:
+    """Each translation with its links, if its segment has marks to put back by them."""
+    done, waiting = list[tuple[str, Links]](), defaultdict[Any, list[int]](list)
+    for place, (parts, output) in enumerate(zip(segments, outputs, strict=True)):
+        text, links = (output, ()) if isinstance(output, str) else output[:2]
+        if isinstance(links, LaterLinks):
+            if parts.slots or parts.mnemonics:
+                waiting[links.compute].append(place)
+            links = ()
+        done.append((text, links))
+    for compute, places in waiting.items():
+        answers = [outputs[place].links.answer for place in places]  # type: ignore[union-attr]  # these have links
+        for place, links in zip(places, compute(answers), strict=True):
+            done[place] = done[place][0], links
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +292,9 @@ def _separator(text: str, gap: str, word: str, parted: bool) -> str:
     return " "
 
 
-def _join_segment(parts: _SplitSegment, output: str | Translated) -> list[Piece]:
-    translated = Translated(output) if isinstance(output, str) else output
-    target = _with_mnemonics(" ".join(translated.text.split()), parts, translated.links)
-    body = _without_empty(reinsert(parts.text, parts.slots, target, translated.links), parts)
+def _join_segment(parts: _SplitSegment, text: str, links: Links) -> list[Piece]:
+    target = _with_mnemonics(" ".join(text.split()), parts, links)
+    body = _without_empty(reinsert(parts.text, parts.slots, target, links), parts)
     pieces = [piece.translate(MNEMONICS) if isinstance(piece, str) else parts.marks[piece] for piece in body]
     return [piece for piece in [*parts.lead, *pieces, parts.tail] if piece != ""]
 

@@ -11,7 +11,7 @@ import polib
 from regard.data.formats import exchange
 from regard.data.formats.encodings import missing_characters
 from regard.data.formats.languages import same_language
-from regard.documents.document_job import QUALITY_NOTE, DocumentJob, batches
+from regard.documents.document_job import MEMORY_NOTE, QUALITY_NOTE, DocumentJob, batches
 from regard.documents.markup import sent_texts, translate_texts
 from regard.errors import DataError
 
@@ -75,7 +75,7 @@ class PoFile:
     def note(self, entry: Entry, text: str) -> None:
         """Add a translator's comment, in place of the last one of this kind."""
         for number in range(entry.first, min(lines[0] for lines in entry.lines.values())):
-            if self.lines[number].startswith(f"# {QUALITY_NOTE}"):
+            if self.lines[number].startswith((f"# {QUALITY_NOTE}", f"# {MEMORY_NOTE}")):
                 self._new[number] = []
         self._added.setdefault(entry.first, []).insert(0, f"# {text}{self.end}")
 
@@ -152,7 +152,10 @@ def translate_po(job: DocumentJob) -> None:
     stated = language[1].strip() if language else ""
     foreign = stated and not same_language(stated, job.target)
     if foreign and not job.overwrite and any(_is_translated(entry) for entry in entries):
-        raise DataError(f"{job.path}: translates into {stated!r}, not {job.target!r}; overwrite=True replaces it all")
+        raise DataError(
+            f"{job.path}: translates into {stated!r}, not {job.target!r}; ask for its translations to be replaced "
+            "(--overwrite) to have all of it anew"
+        )
     found = re.search(r"nplurals\s*=\s*(\d)", metadata)
     done = []
     for batch in batches(_forms_to_translate(entries, int(found[1]) if found else 2, job)):

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
-from regard.documents.markup import Mark, Piece, Translate, joined, parse, text_without_spaces, translate_marked
+from regard.documents.markup import Mark, Piece, Translate, text_without_spaces, translate_marked
 from regard.errors import DataError
 
 LINE_END = re.compile("(\\A\ufeff|\r\n|\r|\n)")  # a byte order mark at the very beginning belongs to no line either
@@ -93,14 +93,6 @@ def _is_wide(text: str) -> bool:
 
 
 # Text with marks
-
-
-def translate_lines(text: str, translate: Translate, language: str) -> str:
-    """Translate a text sentence by sentence, keeping its line breaks, placeholders and tags."""
-    lines = LINE_END.split(text)
-    done = translate_sentences([parse(line) for line in lines[::2]], translate, language)
-    lines[::2] = [joined(line) for line in done]
-    return "".join(lines)
 
 
 def translate_sentences(segments: Sequence[Sequence[Piece]], translate: Translate, language: str) -> list[list[Piece]]:

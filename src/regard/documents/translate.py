@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +17,23 @@ from regard.data.formats.encodings import UTF8, Stated, find_encoding, given_enc
 from regard.data.formats.languages import NAMES
 from regard.data.formats.pairs import find_key, parse_object, sides, text_of
 from regard.data.formats.tables import format_of
-from regard.documents.document_job import BATCH, DocumentJob, Report, batches, encoded_write
+from regard.documents.document_job import (
+    BATCH,
+    MARK,
+    DocumentJob,
+    Report,
+    batches,
+    encoded_lines,
+    encoded_write,
+)
 from regard.documents.html import stated_encoding, translate_html
 from regard.documents.json_yaml import translate_arb, translate_json, translate_xcstrings, translate_yaml
 from regard.documents.markdown import translate_markdown
-from regard.documents.markup import Translate, Translated, translate_texts
+from regard.documents.markup import Translate, translate_texts
 from regard.documents.office import KINDS as OFFICE
 from regard.documents.office import translate_office
 from regard.documents.po import translate_po
-from regard.documents.sentences import translate_lines
+from regard.documents.sentences import split_text
 from regard.documents.string_files import translate_android, translate_properties, translate_strings
 from regard.documents.subtitles import translate_subtitles
 from regard.documents.tables import translate_table
@@ -32,7 +41,7 @@ from regard.documents.translation_memories import translate_tmx, translate_xliff
 from regard.documents.xml_edits import declared_encoding
 from regard.errors import DataError, UsageError
 
-PART = 4  # batches of a part, the unit of work that a process finishes and stores
+NumberedLine = tuple[int, str]  # the number of a line, and the line
 
 
 def translate_document(
@@ -55,12 +64,7 @@ def translate_document(
     encoding is detected if it is not given, and kept. The output is written atomically."""
     path_in, path_out = Path(path_in), Path(path_out)
     kind = find_format(path_in)
-    if document_format(path_out) != document_format(path_in):
-        raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
-    if review_below and kind not in REVIEWED:
-        raise UsageError(
-            f"{path_in}: only PO, XLIFF and .xcstrings have a place for a doubt; leave out the review by quality"
-        )
+    check_output(path_in, path_out, review_below)
     if kind.binary and encoding:
         raise UsageError(f"{path_in}: states its encoding itself; leave out --encoding")
     found = UTF8 if kind.binary else _encoding(path_in, encoding, source, kind.stated)
@@ -68,6 +72,21 @@ def translate_document(
         job = DocumentJob(path_in, found, write, translate, source, target, overwrite, review, review_below)
         kind.rewrite(job)
     return job.report
+
+
+def check_output(path_in: Path, path_out: Path, review_below: float = 0.0) -> None:
+    """Refuse an output of another format, and doubts where there is no place for them."""
+    if document_format(path_out) != document_format(path_in):
+        raise UsageError(f"{path_out}: a document keeps its format; give the output the suffix of {path_in.name}")
+    if review_below and not marks_doubts(path_in):
+        raise UsageError(
+            f"{path_in}: only PO, XLIFF and .xcstrings have a place for a doubt; leave out the review by quality"
+        )
+
+
+def marks_doubts(path: Path) -> bool:
+    """Whether a document's format can say which translations are to be reviewed."""
+    return find_format(path) in REVIEWED
 
 
 @contextmanager
@@ -110,12 +129,23 @@ def document_text(path: Path, sources: Sequence[str], encoding: str = "") -> str
     with tempfile.TemporaryDirectory() as folder:
         for source in sources:
             try:
-                translate_document(path, Path(folder) / path.name, collector, source, "", encoding=encoding)
+                place = Path(folder) / path.name
+                translate_document(path, place, collector, source, "", overwrite=True, encoding=encoding)
                 return collector.text
             except DataError:  # such as an XLIFF file that declares another source language
                 if source == sources[-1]:
                     raise
     return ""
+
+
+def count_texts(path: Path, source: str, target: str, *, overwrite: bool = False, encoding: str = "") -> int:
+    """How many texts `translate_document` will hand to its translator."""
+    texts = TextCollector()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are told when it is translated
+        place = Path(folder) / path.name
+        translate_document(path, place, texts, source, target, overwrite=overwrite, encoding=encoding)
+    return texts.count
 
 
 class TextCollector:
@@ -129,43 +159,47 @@ class TextCollector:
         return texts
 
     @property
+    def count(self) -> int:
+        return len(self._texts)
+
+    @property
     def text(self) -> str:
         return "\n".join(self._texts)
 
 
-def translate_in_processes(
+def translate_by_lines(
     path_in: Path,
     path_out: Path,
-    translate: Translate,
+    translate: Callable[[list[NumberedLine]], list[str]],
     source: str,
     parts: Parts,
     wait: Callable[[], None],
     encoding: str = "",
-) -> Report:
-    """Translate this process's share of a plain text, then `wait` for the others; reports its own segments.
-
-    The output is that of `translate_document`, because parts end at its batch boundaries."""
-    if {document_format(path_in), document_format(path_out)} != {".txt"}:
-        raise UsageError(f"{path_in}: processes share plain text only, into plain text; translate it without torchrun")
+    skip: Callable[[list[NumberedLine]], object] = lambda lines: None,
+) -> None:
+    """Translate this process's share of a plain text, line by line, then `wait` for the others. Each batch is stored as
+    a part, so nothing that is done is lost; `skip` is called with the lines of those that are there."""
     found = _encoding(path_in, encoding, source)
-    report = Report()
 
-    def counted(texts: list[str]) -> list[str | Translated]:
-        report.translated += len(texts)
-        return [output for batch in batches(texts) for output in translate(batch)]
-
-    def do(lines: list[str]) -> bytes:
-        return "".join(translate_lines("".join(some), counted, source) for some in batches(lines)).encode()
+    def do(lines: list[NumberedLine]) -> bytes:
+        texts = [(number, re.sub(r"[\r\n]+\Z", "", line.removeprefix(MARK))) for number, line in lines]
+        done = iter(translate([(number, text) for number, text in texts if text.strip()]))
+        return "".join(
+            line.replace(text.strip(), next(done), 1) if text.strip() else line
+            for (_, line), (_, text) in zip(lines, texts, strict=True)
+        ).encode()
 
     def join(places: Sequence[Path]) -> None:
         with encoded_write(path_out, found) as write:
             for place in places:
-                with place.open(encoding=UTF8, newline="\n") as part:
-                    for line in part:
-                        write(line)
+                write(place.read_bytes().decode())
 
-    parts.work(read_encoded(path_in, found), PART * BATCH, do, join, wait)
-    return report
+    parts.work(enumerate(encoded_lines(path_in, found), 1), BATCH, do, join, wait, skip)
+
+
+def count_lines(path: Path, source: str, encoding: str = "") -> int:
+    """How many lines `translate_by_lines` will see."""
+    return sum(1 for _ in encoded_lines(path, _encoding(path, encoding, source)))
 
 
 def document_format(path: Path) -> str:
@@ -178,8 +212,11 @@ def document_format(path: Path) -> str:
 
 
 def _translate_plain(job: DocumentJob) -> None:
+    """Sentence by sentence, as a server translates the same text when it is typed."""
     for lines in batches(job.lines()):
-        job.write(translate_lines("".join(lines), job.translate_counted, job.source))
+        split = split_text("".join(lines), job.source)
+        outputs = job.translate_counted(split.sentences)
+        job.write(split.join([each if isinstance(each, str) else each.text for each in outputs]))
 
 
 def _translate_jsonl(job: DocumentJob) -> None:

@@ -175,7 +175,7 @@ def _apply(document: XmlDocument, edit: TargetEdit, done: Mapping[Any, str], job
     if content is None:
         content = _segmented_content(document, source_element, target_element, new, kept)
     attributes, note = {"state": "translated"}, ""
-    doubt = job.doubt(sent_text(_pieces(document, part)) for part in parts) if job.review_below else ""
+    doubt = job.doubt(sent_text(_pieces(document, part)) for part in parts)
     if name_of(unit) != "trans-unit":  # XLIFF 2.x, where the state is that of the segment
         if job.review or doubt:
             attributes["subState"] = f"regard:{doubt.replace(', ', '-').replace(' ', '-') or 'needs-review'}"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.data.files import Parts, write_whole
+from regard.errors import UsageError
 from regard.verbs.inputs import Unknown
 
 if TYPE_CHECKING:
@@ -14,7 +19,7 @@ if TYPE_CHECKING:
     from regard.families.translation.memory import Remembered
     from regard.families.translation.pivot import Pivot
     from regard.families.translation.translation import Translation
-    from regard.families.translation.translator import Translator
+    from regard.verbs.progress import Progress
 
 
 LOOKED_AT = 1000  # texts checked for their language; later ones are not checked
@@ -70,55 +75,115 @@ class Foreign:
         print(f"regard: warning: {words}", file=sys.stderr)
 
 
-def _translated(answer: Translation, *, quality: bool) -> Translated:
-    """A translation as documents take it: with the links by which markup is put back and, if asked, its quality."""
-    from regard.documents.markup import Translated
+class DocumentTranslator:
+    """Translates the texts of a document batch by batch. Every batch is stored as a part, so that nothing that is done
+    is lost, and is taken from there where it is."""
 
-    assert answer.translator is not None
-    judged = (answer.quality, answer.flags) if quality else (None, ())
-    return Translated(answer.text, answer.alignment if answer.translator.alignment else (), *judged)
+    def __init__(
+        self, translator: Remembered | Pivot, changes: dict[str, Any], parts: Parts, progress: Progress, *, judged: bool
+    ) -> None:
+        self.translator, self.changes, self.parts, self.progress = translator, changes, parts, progress
+        self.judged, self.batches = judged, 0
+        self.see: Callable[[Translation], object] = lambda answer: None
+
+    def __call__(self, texts: list[str]) -> list[Translated]:
+        place, self.batches = self.parts.place(self.batches), self.batches + 1
+        rows = json.loads(place.read_text("utf-8")) if place.exists() else []
+        earlier = [row["source"] for row in rows] == texts
+        if not earlier:
+            rows = [self._row(answer) for answer in self._answers(texts)]
+            write_whole(place, json.dumps(rows, ensure_ascii=False).encode())
+        self.progress.advance(len(texts), earlier=earlier)
+        return [self._translated(row) for row in rows]
+
+    def _answers(self, texts: list[str]) -> list[Translation]:
+        answers = self.translator.translate(texts, **self.changes)
+        for each in answers:
+            self.see(each)
+        return answers
+
+    def _row(self, answer: Translation) -> dict[str, Any]:
+        """What of a translation a document needs: also to align its words, if they have to be."""
+        quality, flags = (answer.quality, list(answer.flags)) if self.judged else (None, [])
+        row = {"source": answer.source, "text": answer.text, "quality": quality, "flags": flags}
+        return row | {"similarity": answer.remembered, "parts": self.translator.parts_of(answer)}
+
+    def _translated(self, row: dict[str, Any]) -> Translated:
+        from regard.documents.markup import LaterLinks, Translated
+
+        links = LaterLinks(row["parts"], self.translator.align) if self.translator.aligns else ()
+        return Translated(row["text"], links, row["quality"], row["flags"], row["similarity"])
 
 
 def translate_file(
-    translator: Translator,
-    models: list[str],
     source: Path,
     target: Path,
     languages: tuple[str, str],
-    encoding: str,
-    changes: dict[str, Any],
-    remembered: Remembered | Pivot,
+    translate: DocumentTranslator,
     *,
     overwrite: bool,
     review: bool,
     review_below: float,
+    encoding: str,
 ) -> None:
-    """Translate a document from one file into another; under torchrun, each process translates a part of it."""
-    import torch
+    """Translate a document from one file into another."""
+    from regard.documents.translate import count_texts, translate_document
 
-    from regard.data.files import Parts
-    from regard.documents.translate import translate_document, translate_in_processes
-    from regard.training.distributed import joined
+    options: dict[str, Any] = {"overwrite": overwrite, "encoding": encoding}
+    if translate.progress.shown:
+        translate.progress.total = count_texts(source, *languages, **options)
+    reader = translate.translator.first
+    unknown = Unknown(reader.unknown_words, typed=False, unit="segments")
+    foreign = Foreign(reader.source_languages, languages[1], typed=False, unit="segments")
 
-    def answers(texts: list[str]) -> list[Translated]:
-        found = remembered.translate(texts, **changes)
-        for each in found:
-            unknown.note(each.source, each.unknown)
-            foreign.note(each.source)
-        return [_translated(each, quality=bool(review_below)) for each in found]
+    def see(answer: Translation) -> None:
+        unknown.note(answer.source, answer.unknown)
+        foreign.note(answer.source)
 
-    unknown = Unknown(translator.unknown_words, typed=False, unit="segments")
-    foreign = Foreign(translator.source_languages, languages[1], typed=False, unit="segments")
-    about = {key: str(value) for key, value in changes.items()} | {"memory": remembered.name}
-    parts = Parts.of(target, source, models=models, languages=languages, options=about)
-    if parts.wanted():
-        with joined(torch.device("cpu")) as ranks:
-            report = translate_in_processes(source, target, answers, languages[0], parts, ranks.wait, encoding)
-    else:
-        report = translate_document(
-            source, target, answers, *languages, overwrite=overwrite, review=review, review_below=review_below,
-            encoding=encoding,
-        )  # fmt: skip
+    translate.see = see
+    report = translate_document(
+        source, target, translate, *languages, review=review, review_below=review_below, **options
+    )
+    translate.parts.remove()
     unknown.tell()
     foreign.tell()
     print(f"{report}, written to {target}", file=sys.stderr)
+
+
+@contextmanager
+def kept_parts(parts: Parts, resume: bool) -> Iterator[Callable[[], None]]:
+    """Work in parts that outlive a signal or an error; yields what waits for the other processes.
+
+    Parts that an interrupted command left are used if it is to `resume`, or by the processes that torchrun starts
+    again."""
+    if parts.share.count > 1:
+        import torch
+
+        from regard.training.distributed import joined
+
+        with joined(torch.device("cpu")) as ranks:
+            yield ranks.wait
+        return
+    if parts.begun() and not resume:
+        raise UsageError(
+            f"{parts.folder} has what an interrupted command has translated; go on with --resume, or remove the folder"
+        )
+    if resume and not parts.begun():
+        print("regard: there is nothing to resume; it begins anew", file=sys.stderr)
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        parts.settle()
+        yield lambda: None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if parts.begun():
+            print(
+                f"regard: what is translated is kept in {parts.folder}; the same command with --resume goes on",
+                file=sys.stderr,
+            )
+        else:
+            parts.remove()
+
+
+def _leave(signum: int, frame: object) -> None:
+    raise SystemExit(128 + signum)

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.documents.memory import MemoryMatch, TranslationMemory
-from regard.families.translation.translation import Translation
+from regard.families.translation.translation import Part, Translation, alignments
 from regard.families.translation.translator import Translator
+from regard.look.word_alignment import Link
+
+AlignedParts = tuple[str, Sequence[Part]]  # the language of an answer, and its sentences with their token ids
 
 
 class Remembered:
@@ -24,6 +27,24 @@ class Remembered:
         left = [text for text, known in zip(texts, taken, strict=True) if known is None]
         new = iter(self.translator.translate(left, to=to, **options) if left else [])
         return [known or next(new) for known in taken]
+
+    @property
+    def first(self) -> Translator:
+        """The translator that reads the texts."""
+        return self.translator
+
+    @property
+    def aligns(self) -> bool:
+        """Whether `align` can be asked."""
+        return self.translator.alignment is not None
+
+    def parts_of(self, answer: Translation) -> AlignedParts:
+        """What `align` needs of an answer."""
+        return answer.to, answer.parts
+
+    def align(self, answers: Sequence[AlignedParts]) -> list[list[Link]]:
+        """The word links of many answers, computed in batches."""
+        return alignments(self.translator, [parts for _, parts in answers], answers[0][0]) if answers else []
 
     def matches(self, text: str) -> list[MemoryMatch]:
         """Similar segments of the memory, best first."""

@@ -12,9 +12,10 @@ import numpy as np
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.memory import MemoryMatch
 from regard.errors import UsageError
+from regard.families.translation.memory import AlignedParts
 from regard.families.translation.quality import Assessment
 from regard.families.translation.routes import pivot_between
-from regard.families.translation.translation import Translation
+from regard.families.translation.translation import Translation, alignments
 from regard.families.translation.translator import Translator
 from regard.look.word_alignment import Link, compose_links
 
@@ -77,6 +78,26 @@ class Pivot:
         ways = self.first.translate(list(texts), to=self.language, **options)
         answers = self.second.translate([way.text for way in ways], to=to, n_best=n_best, **options)
         return [_through(way, answer) for way, answer in zip(ways, answers, strict=True)]
+
+    @property
+    def aligns(self) -> bool:
+        """Whether `align` can be asked."""
+        return self.first.alignment is not None and self.second.alignment is not None
+
+    def parts_of(self, answer: Translation) -> list[AlignedParts]:
+        """What `align` needs of an answer."""
+        assert isinstance(answer, PivotTranslation)
+        return [(hop.to, hop.parts) for hop in answer.hops]
+
+    def align(self, answers: Sequence[Sequence[AlignedParts]]) -> list[list[Link]]:
+        """The word links of many answers through the words of the pivot, computed in batches."""
+        if not answers:
+            return []
+        first, second = (
+            alignments(translator, [hops[number][1] for hops in answers], answers[0][number][0])
+            for number, translator in enumerate((self.first, self.second))
+        )
+        return list(map(compose_links, first, second))
 
     def matches(self, text: str) -> list[MemoryMatch]:
         """No matches: a translation memory is of one model's languages."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from regard.families.translation.translator import Translator
 
 
+Part = tuple[str, list[int]]  # a sentence of the source, and the token ids that answer it
+
+
 @dataclass(frozen=True)
 class Translation:
     """One translated text. Its attention is computed when it is first asked for, by one forced pass."""
@@ -43,7 +46,7 @@ class Translation:
     prefix: str = ""  # the beginning that was given
     glossary: Glossary | None = field(default=None, repr=False)  # the terms that were given, if any
     remembered: float | None = None  # from a translation memory: the similarity of the segment found there
-    parts: Sequence[tuple[str, list[int]]] = field(default=(), repr=False)  # sentences, and the token ids of each
+    parts: Sequence[Part] = field(default=(), repr=False)
     alternatives: list[Translation] = field(default_factory=list)
     translator: Translator | None = field(default=None, repr=False, compare=False)
 
@@ -113,12 +116,8 @@ class Translation:
     @cached_property
     def alignment(self) -> list[Link]:
         """(source word, target word) links, counted from 0."""
-        links, sources, targets = [], 0, 0
-        for (source, _), each in zip(self.parts, self._passes(), strict=True):
-            links += [(s + sources, t + targets) for s, t in each.links(self._settings())]
-            sources += len(source.split())
-            targets += each.target_words
-        return links
+        assert self.translator is not None
+        return alignments(self.translator, [self.parts], self.to)[0]
 
     def _passes(self) -> list[Pass]:
         assert self.translator is not None
@@ -136,6 +135,28 @@ class Partial(NamedTuple):
     text: str
     truncated: bool = False
     whole: Translation | None = None
+
+
+def alignments(translator: Translator, answers: Sequence[Sequence[Part]], to: str) -> list[list[Link]]:
+    """The alignment of each of many answers, given as their `parts`: all sentences are passed through the model in
+    batches of similar length."""
+    settings, parts = translator.aligning(), [part for parts in answers for part in parts]
+    order = sorted(range(len(parts)), key=lambda place: len(parts[place][1]))
+    passes = translator.passes(
+        [parts[place][0] for place in order], [parts[place][1] for place in order], to=to, layers=settings.layer
+    )
+    recorded, places = dict(zip(order, passes, strict=True)), iter(range(len(parts)))
+    return [_answer_links([(source, recorded[next(places)]) for source, _ in each], settings) for each in answers]
+
+
+def _answer_links(passes: Sequence[tuple[str, Pass]], settings: AlignmentSettings) -> list[Link]:
+    """The links of consecutive sentences as those of one text."""
+    links, sources, targets = list[Link](), 0, 0
+    for source, each in passes:
+        links += [(s + sources, t + targets) for s, t in each.links(settings)]
+        sources += len(source.split())
+        targets += each.target_words
+    return links
 
 
 def joined(answers: Sequence[Translation]) -> Translation:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # glossaries and estimates of quality are imported by the fir
 
     Terms = Glossary | Mapping[str, str | Sequence[str]]  # a glossary, or source terms with their translations
 MAX_SOURCE = 512  # tokens; a longer text is cut into sentences, and a longer sentence is refused
+MOST_SENTENCES = 4  # of a text that is translated as a whole, as many as recipes join (data.variants.joined)
+SHORT_TEXT = 60  # characters of a text whose sentences are not counted
 NO_LOOPS = (3, 2)  # tokens that may not be repeated when a loop is searched again
 MAX_TOKEN_CHARACTERS = 20  # more than a token has on average
 
@@ -175,7 +177,8 @@ class Translator(DecodingPipeline):
 
         `prefix` is the beginning that every translation must have, kept as it is written, also where the model does not
         know its words. The terms of a `glossary` are translated as it says, and `style` is one that the model learnt.
-        Texts that are too long for the model are translated sentence by sentence.
+        Texts of more than four sentences, and those that are too long for the model, are translated sentence by
+        sentence.
         """
         settings = self.search_settings(changes, settings)
         texts = all_texts(text)
@@ -368,13 +371,16 @@ class Translator(DecodingPipeline):
         return to
 
     def sentences(self, text: str) -> list[str]:
-        """The text as it is if the model can read it at once, else its sentences; nothing if it is blank."""
+        """The text as it is if it is short and the model can read it at once, else its sentences; nothing if it is
+        blank."""
         if not text.strip():
             return []
-        if self._fits(text):
+        if (fits := self._fits(text)) and len(text) <= SHORT_TEXT:
             return [text]
         cut = (each.strip() for each in split_sentences(text, self.tokenizer.source_language))
         sentences = [each for each in cut if each]
+        if fits and len(sentences) <= MOST_SENTENCES:
+            return [text]
         for sentence in sentences:
             if not self._fits(sentence):
                 raise DataError(

@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.errors import DataError, UsageError
-from regard.families.translation.document_verb import Foreign, translate_file
+from regard.families.translation.document_verb import DocumentTranslator, Foreign, kept_parts, translate_file
 from regard.verbs.inputs import Unknown
 from regard.verbs.options import Beam, Models, Precision, To, existing, options_given, refuse_both, settings_given
+from regard.verbs.progress import Progress
 from regard.verbs.verb import TextVerb, load_able
 
 if TYPE_CHECKING:
+    from regard.data.files import Parts
     from regard.documents.memory import MemoryMatch
+    from regard.documents.translate import NumberedLine
     from regard.families.translation.glossary import Glossary
     from regard.families.translation.memory import Remembered
     from regard.families.translation.pivot import Pivot
@@ -54,11 +57,13 @@ def refuse_clashes(asked: AbstractSet[str], texts: int) -> None:
         raise UsageError("--memory shows and takes whole translations; leave out --stream")
     if document and asked & {"--without", "--change"}:
         raise UsageError("--without and --change are for texts and lines; leave out --output")
-    if (asked & {"--review", "--review-below"} and not document) or ("--encoding" in asked and texts):
+    if (asked & {"--review", "--review-below", "--resume"} and not document) or ("--encoding" in asked and texts):
         raise UsageError(
-            "--review and --review-below are for documents (--input with --output), --encoding for what is read, not "
-            "for texts"
+            "--review, --review-below and --resume are for files (--input with --output), --encoding for what is read, "
+            "not for texts"
         )
+    if "--insert-fuzzy" in asked and "--memory-use" not in asked:
+        raise UsageError("--insert-fuzzy is for the similar segments of --memory-use; give it a similarity, as 0.9")
     if asked & {"--passes", "--reverse"} and ("--from" in asked or not asked & {"--quality", "--review-below"}):
         raise UsageError("--passes and --reverse need --quality or --review-below, and a model named without --from")
 
@@ -144,6 +149,9 @@ class Translate(TextVerb):
             min=0, max=1, help="PO, XLIFF, .xcstrings: mark translations of a lower estimated quality, as --review."
         ),
     ] = 0.0
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what an interrupted command has translated of a file.")
+    ] = False
     encoding: Annotated[
         str, typer.Option(help="Encoding of the input, such as utf-16 or cp1251. Default: found, and kept.")
     ] = ""
@@ -164,6 +172,13 @@ class Translate(TextVerb):
     use: Annotated[
         str, typer.Option("--memory-use", help="Take a translation from the memory: exact, or a similarity as 0.9.")
     ] = ""
+    insert_fuzzy: Annotated[
+        bool,
+        typer.Option(
+            "--insert-fuzzy",
+            help="Take similar segments also where nothing can mark them for review: in lines and most documents.",
+        ),
+    ] = False
     sample: Annotated[
         bool | None, typer.Option("--sample/--search", help="Draw at random, or search. Default: the model's own.")
     ] = None
@@ -269,14 +284,31 @@ class Translate(TextVerb):
             from regard.families.translation.pivot import Pivot
 
             return Pivot(*self.routes)
-        from regard.documents.memory import TranslationMemory, memory_use
+        from regard.documents.memory import TranslationMemory
         from regard.families.translation.memory import Remembered
 
-        least = memory_use(self.use)
+        least = self._least_similarity()
         source = self.source_language or self.pipeline.tokenizer.source_language
         languages = source, self.pipeline.target_language(self.target_language)
         memory = TranslationMemory.read(self.memory, *languages) if self.memory else None
         return Remembered(self.pipeline, memory, least, ",".join(f"{file}@{least}" for file in self.memory))
+
+    def _least_similarity(self) -> float | None:
+        """From which similarity on the memory is used: below 1 only where the segments can be marked for review, or as
+        the user says."""
+        from regard.documents.memory import memory_use
+        from regard.documents.translate import marks_doubts
+
+        least = memory_use(self.use)
+        marked = bool(self.input_file and self.output) and marks_doubts(Path(self.input_file))
+        if least is None or least == 1.0 or marked or self.insert_fuzzy:
+            return least
+        print(
+            "regard: the memory is used for equal segments only, because nothing here can mark similar ones for review "
+            "(PO, XLIFF and .xcstrings can); --insert-fuzzy takes them nevertheless",
+            file=sys.stderr,
+        )
+        return 1.0
 
     @cached_property
     def unknown(self) -> Unknown:
@@ -286,15 +318,11 @@ class Translate(TextVerb):
         ask_opinions(self.pipeline, self.passes, self.reverse, device=self.device, allow_pickle=self.allow_pickle)
         if self.terms:
             self.pipeline.terms.check(self.terms)
-        to, changes = self.target_language, self.changes  # errors before anything is read or written
+        _ = self.target_language, self.changes  # errors before anything is read or written
         if self.memory:
             _ = self.remembered
         if self.input_file and self.output:
-            translate_file(
-                self.pipeline, list(self.model), existing(self.input_file), self.output,
-                (self.source_language or self.pipeline.tokenizer.source_language, to), self.encoding, changes,
-                self.remembered, overwrite=self.overwrite, review=self.review, review_below=self.review_below,
-            )  # fmt: skip
+            self._translate_file(existing(self.input_file), self.output)
         elif self.stream:
             self._stream()
         else:
@@ -322,7 +350,10 @@ class Translate(TextVerb):
         return Foreign(self.pipeline.source_languages, self.target_language, typed=bool(self.typed)).watch(self.given)
 
     def inputs(self) -> Iterator[str | DataError]:
-        for line in self.lines():
+        return self._readable(self.lines())
+
+    def _readable(self, lines: Iterable[str]) -> Iterator[str | DataError]:
+        for line in lines:
             try:
                 self.pipeline.sentences(line)
                 yield line
@@ -330,8 +361,81 @@ class Translate(TextVerb):
                 yield error
 
     def answers(self, inputs: list[str]) -> list[Translation]:
+        """Translations; a text without a letter or digit, such as a line of dashes, is copied."""
+        from regard.families.translation.memory import said_again
+
+        worded = [not text.strip() or any(map(str.isalnum, text)) for text in inputs]
         plain = not self.memory and len(self.routes) == 1
-        return (self.pipeline if plain else self.remembered).translate(inputs, **self.changes)
+        translator = self.pipeline if plain else self.remembered
+        found = iter(translator.translate(list(compress(inputs, worded)), **self.changes))
+        last, to = self.routes[-1], self.target_language
+        return [
+            next(found) if has else said_again(last, text, text, to) for text, has in zip(inputs, worded, strict=True)
+        ]
+
+    def _translate_file(self, source: Path, target: Path) -> None:
+        """Translate a document, or the lines of a plain text as if they were given on standard input."""
+        from regard.data.files import Parts
+        from regard.documents.translate import document_format
+
+        plain = document_format(source) == ".txt"
+        languages = self.source_language or self.pipeline.tokenizer.source_language, self.target_language
+        options: dict[str, Any] = {key: str(value) for key, value in self.changes.items()}
+        options |= {"memory": self.remembered.name, "overwrite": self.overwrite, "review": self.review}
+        options |= {"review_below": self.review_below, "encoding": self.encoding}
+        parts = Parts.of(target, source, models=list(self.model), languages=languages, options=options)
+        if parts.share.count > 1 and not plain:
+            raise UsageError(f"{source}: processes share plain text only; translate it without torchrun")
+        unit = "lines" if plain else "segments"
+        with kept_parts(parts, self.resume) as wait, Progress(unit) as progress:
+            if plain:
+                self._translate_lines(source, target, parts, wait, progress)
+                return
+            judged = bool(self.review_below)
+            translator = DocumentTranslator(self.remembered, self.changes, parts, progress, judged=judged)
+            translate_file(
+                source, target, languages, translator, overwrite=self.overwrite, review=self.review,
+                review_below=self.review_below, encoding=self.encoding,
+            )  # fmt: skip
+
+    def _translate_lines(
+        self, source: Path, target: Path, parts: Parts, wait: Callable[[], None], progress: Progress
+    ) -> None:
+        from regard.documents.document_job import Report
+        from regard.documents.translate import check_output, count_lines, translate_by_lines
+
+        check_output(source, target, self.review_below)
+        language = self.source_language or self.pipeline.tokenizer.source_language
+        foreign, report = Foreign(self.pipeline.source_languages, self.target_language, typed=False), Report()
+        if progress.shown:
+            progress.total = count_lines(source, language, self.encoding)
+
+        def translated(lines: list[NumberedLine]) -> list[str]:
+            texts, done = [text for _, text in lines], list[str]()
+            for (number, text), answer in zip(lines, self._each(list(self._readable(texts))), strict=True):
+                foreign.note(text)
+                self.count = number - 1
+                if isinstance(answer, DataError):
+                    print(f"regard: line {number} is {self.refused_as}: {answer}", file=sys.stderr)
+                    report.skipped["refused"] += 1
+                    self.note(text, None)
+                    done.append("")
+                else:
+                    report.translated += 1
+                    self.note(text, answer)
+                    done.append(answer.text)
+            progress.advance(len(lines))
+            return done
+
+        def skip(lines: list[NumberedLine]) -> None:
+            progress.advance(sum(bool(line.strip()) for _, line in lines), earlier=True)
+
+        translate_by_lines(source, target, translated, language, parts, wait, self.encoding, skip)
+        self.unknown.tell()
+        foreign.tell()
+        print(f"{report}, written to {target}", file=sys.stderr)
+        if report.skipped and not self.skip_bad:
+            raise typer.Exit(1)
 
     def matches(self, text: str) -> list[MemoryMatch]:
         """What the memory has for a text."""
