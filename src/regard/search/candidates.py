@@ -74,7 +74,7 @@ class CandidateSelection:
         draws: Float[Tensor, "S 1"] | None = None,
     ) -> Candidates:
         """The best continuations; with `draws`, random ones. `forced` tokens, where not negative, must come next."""
-        if draws is None and forced is None and not self.uses_history and not self.settings.logit_bias:
+        if draws is None and forced is None and not self.uses_history and not self._changes_logits(grid):
             found = self._best_compiled(logits, grid)
             if found is not None:
                 return found
@@ -97,7 +97,16 @@ class CandidateSelection:
         if changed is not logits:
             log_p = changed.log_softmax(dim=-1)
         self._forbid(log_p, grid, forced)
+        if self.settings.first_token is not None:
+            first = torch.full_like(log_p[0, 0], -math.inf)
+            first[self.settings.first_token] = 0.0
+            log_p = torch.where(torch.as_tensor(grid.length == 0, device=log_p.device), first, log_p)
         return log_p, own
+
+    def _changes_logits(self, grid: Grid) -> bool:
+        """Whether more than single tokens that are forbidden sets this step apart from the model's own choice."""
+        begins = self.settings.first_token is not None and not (isinstance(grid.length, int) and grid.length > 0)
+        return bool(self.settings.logit_bias) or begins
 
     def live(self, candidates: Candidates, ended: Bool[Tensor, "S C"]) -> Candidates:
         """The best candidates that do not end, one for each hypothesis."""

@@ -6,8 +6,9 @@ The prefix is never fed again: the model's state holds it. Every decision about 
 alone, so a batch gives the same answers as its sentences one by one.
 
 Answers are sorted by score. Beam search prefers answers that ended by themselves to answers that the length limit cut:
-the first answer is an ended one if there is any. Cut answers are returned only where too few ended, and never one that
-scores better than the first. The number of answers asked for never changes the first; see `search`. Sampling returns
+the first answer is an ended one if there is any that says something. Cut answers are returned only where too few ended,
+and never one that scores better than the first. Settings of Hugging Face let the scores alone decide
+(`ended_first = False`). The number of answers asked for never changes the first; see `search`. Sampling returns
 every answer that it drew.
 """
 
@@ -149,21 +150,31 @@ class Search:
             [hypothesis for found in self.found[first : first + self.samples] for hypothesis in found]
             for first in range(0, len(self.found), self.samples)
         ]
-        ranked = [self._ranked(group)[: self.settings.n_best] for group in groups]
+        limits = self.limits[:: self.samples]
+        ranked = [
+            self._ranked(group, limit)[: self.settings.n_best] for group, limit in zip(groups, limits, strict=True)
+        ]
         return ranked if self.terms is None else [[self._without_payments(each) for each in some] for some in ranked]
 
-    def _ranked(self, found: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Hypotheses by score. Beam search returns those that ended, and cut ones where too few ended."""
+    def _ranked(self, found: Sequence[Hypothesis], limit: int) -> list[Hypothesis]:
+        """Hypotheses by score. Beam search returns those that ended and say something, and cut ones where too few
+        did, unless the settings say that scores alone decide."""
         found = sorted(found, key=lambda each: -each.score)
+        asked = self.settings.max_length is not None or limit == self.settings.most  # else it follows from the source
+        if self.settings.sample or (asked and not self.settings.ended_first):
+            return found
+        found = [each for each in found if not self._says_nothing(each)] or found
         ended = [each for each in found if each.finished]
-        if self.settings.sample or not ended:
+        if not ended:
             return found
         cut = [each for each in found if not each.finished and (self.worse_than or each.score <= ended[0].score)]
         return sorted([*ended, *cut[: max(0, self.settings.n_best - len(ended))]], key=lambda each: -each.score)
 
     def _without_payments(self, found: Hypothesis) -> Hypothesis:
         """An answer with the score that the model gives it."""
-        return replace(found, score=self._score(found.log_probability, len(found.tokens) + found.finished))
+        length = len(found.tokens)
+        length += found.finished or self._end_is_due(length)
+        return replace(found, score=self._score(found.log_probability, length))
 
     def _decide(self) -> StepDecision:
         """One step of the model, and the candidates that follow from it; with terms, those that lead to all of them."""
@@ -215,7 +226,7 @@ class Search:
             best_live = max((total for ends, total, *_ in ways if not ends), default=-math.inf)
             if len(found) >= self.width:
                 worst = sorted((h.score for h in found), reverse=True)[self.width - 1]
-                self.finished[row] = worst >= self._score(best_live, length)
+                self.finished[row] = self.settings.early_stopping or worst >= self._score(best_live, length)
             if not self.finished[row] and (length >= self.limits[sentence] or best_live == -math.inf):
                 self._collect_cut(row, candidates)
 
@@ -238,11 +249,21 @@ class Search:
     def _collect(self, row: int, origin: int, token: int, total: float, *, finished: bool) -> None:
         said = [] if finished and token == self.vocabulary.end else [token]
         tokens = [*self.history[row, origin].tolist(), *said]
-        sentence, score = self.sentence[row], self._score(total, self.history.shape[2] + 1)
+        sentence = self.sentence[row]
+        length = self.history.shape[2] + 1
+        score = self._score(total, length + (not finished and self._end_is_due(length)))
         paid = 0.0 if self.terms is None else self.terms.paid(row, origin, token)
         known = None if self.worse_than is None else self.worse_than[sentence]
         if known is None or (score <= known.score and tokens != known.tokens):
             self.found[sentence].append(Hypothesis(tokens, score, total + paid, finished))
+
+    def _says_nothing(self, found: Hypothesis) -> bool:
+        """Whether an answer ended where there is nothing to see, from a model that should say something."""
+        return found.finished and self.vocabulary.blank is not None and self.vocabulary.blank.issuperset(found.tokens)
+
+    def _end_is_due(self, length: int) -> bool:
+        """Whether the limit that cuts an answer of this length gives it an end token, which its length counts."""
+        return self.settings.end_at_limit and length == self.settings.most
 
     def _score(self, total: float, length: int) -> float:
         return total / length**self.settings.length_penalty

@@ -29,6 +29,10 @@ class SearchSettings(Config):
     max_extra: NonNegativeInt = 20
     longest: PositiveInt | None = None  # most tokens of an answer if `max_length` is not given
     context: PositiveInt | None = None  # most tokens of prompt and answer together, for language models
+    end_at_limit: bool = False  # `max_length` and `longest` count an end token that cut answers get for nothing
+    ended_first: bool = True  # beam search: answers that ended go before those that `max_length` or `longest` cut
+    early_stopping: bool = False  # beam search: a sentence is done as soon as `beam` answers have ended
+    first_token: NonNegativeInt | None = None  # begins every answer, and costs nothing
     min_length: NonNegativeInt = 0
     no_repeat_ngram: NonNegativeInt = 0  # never repeat n tokens in a row; 0 allows it
     avoid_loops: bool = False  # translators: search again where an answer says a word or phrase over and over
@@ -58,8 +62,15 @@ class SearchSettings(Config):
     def limit(self, source_length: int) -> int:
         """The most tokens of an answer to a source of this length."""
         usual = int(self.max_ratio * source_length) + self.max_extra
-        most = self.max_length or min(usual, self.longest or usual)
-        return most if self.context is None else min(most, self.context - source_length + 1)
+        most = self.most or usual
+        most = most if self.max_length else min(usual, most)
+        return most if self.context is None else max(1, min(most, self.context - source_length + 1))
+
+    @property
+    def most(self) -> int | None:
+        """The most tokens of an answer, whatever its source; None if only the source decides."""
+        most = self.max_length or self.longest
+        return max(most - 1, 1) if most and self.end_at_limit else most
 
     @property
     def widens(self) -> bool:
@@ -76,11 +87,12 @@ NO_TOKEN = -1  # in place of a special token that a model does not have
 
 
 class Vocabulary(NamedTuple):
-    """The ids of the special tokens that a search must know."""
+    """The ids of the tokens that a search must know."""
 
     start: int
     end: int
     pad: int
+    blank: frozenset[int] | None = None  # tokens that alone show nothing; None if an answer may say nothing
 
     @property
     def forbidden(self) -> list[int]:
@@ -93,14 +105,16 @@ HONOURED = {  # Hugging Face's name -> ours
     "num_beams": "beam", "length_penalty": "length_penalty", "no_repeat_ngram_size": "no_repeat_ngram",
     "repetition_penalty": "repetition_penalty", "do_sample": "sample", "temperature": "temperature", "top_k": "top_k",
     "top_p": "top_p", "min_p": "min_p", "max_new_tokens": "longest", "min_new_tokens": "min_length",
+    "early_stopping": "early_stopping", "forced_bos_token_id": "first_token",
 }  # fmt: skip
 WITH_START = {"max_length": "longest", "min_length": "min_length"}  # these count the token that begins an answer
 NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {  # keys that would change answers, and the values that change nothing
     "num_beam_groups": (1,), "diversity_penalty": (0,), "encoder_no_repeat_ngram_size": (0,), "typical_p": (1,),
     "encoder_repetition_penalty": (1,), "epsilon_cutoff": (0,), "eta_cutoff": (0,), "penalty_alpha": (0,),
-    "guidance_scale": (1,), "force_words_ids": (), "constraints": (), "forced_bos_token_id": (), "sequence_bias": (),
-    "suppress_tokens": ([],), "begin_suppress_tokens": ([],), "exponential_decay_length_penalty": (),
-    "early_stopping": (False, True),
+    "guidance_scale": (1,), "force_words_ids": (), "constraints": (), "sequence_bias": (), "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],), "exponential_decay_length_penalty": (), "early_stopping": (False, True),
+    "max_time": (), "top_h": (), "renormalize_logits": (False,), "watermarking_config": (), "dola_layers": (),
+    "token_healing": (False,), "stop_strings": ([],),
 }  # fmt: skip
 
 
@@ -125,10 +139,9 @@ def read_decoding(folder: Path, *, answers: bool = True, followed: Collection[st
         content = json.loads((folder / name).read_text("utf-8")) if (folder / name).is_file() else {}
         if name == GENERATION or "model_type" in content:  # the config of a Regard model has no decoding settings
             theirs |= {key: value for key, value in content.items() if value is not None}
-    _tell_unsupported({key: value for key, value in theirs.items() if key not in followed}, folder)
-    ends = theirs.get("eos_token_id", [])
+    _tell_unsupported({key: value for key, value in theirs.items() if key not in followed}, folder, answers)
     settings = SearchSettings.parse(_ours(theirs, answers), where=str(folder / GENERATION))
-    return Decoding(settings, [ends] if isinstance(ends, int) else ends)
+    return Decoding(settings, _ids(theirs, "eos_token_id"))
 
 
 def their_settings(settings: SearchSettings) -> dict[str, Any]:
@@ -143,22 +156,46 @@ def _ours(theirs: Mapping[str, Any], answers: bool) -> dict[str, Any]:
     if answers:
         counted = {our: max(0, theirs[their] - 1) for their, our in WITH_START.items() if their in theirs}
         ours = {key: value for key, value in counted.items() if value} | ours
+    else:
+        ours.pop("first_token", None)
+        if "max_length" in theirs and "longest" not in ours:
+            ours["context"] = max(1, theirs["max_length"] - 1)  # the last token of an answer is not read
+    if theirs:
+        ours["ended_first"] = False
+    if _forced_ends(theirs):
+        ours["end_at_limit"] = True
+    if ours.get("early_stopping") == "never":
+        del ours["early_stopping"]
     if ours.get("temperature", 1) <= 0 or _draws_within_a_beam(theirs):
         ours |= {"sample": False, "temperature": 1.0}
     return ours
+
+
+def _ids(theirs: Mapping[str, Any], key: str) -> list[int]:
+    ids = theirs.get(key, [])
+    return [ids] if isinstance(ids, int) else list(ids)
+
+
+def _forced_ends(theirs: Mapping[str, Any]) -> bool:
+    """Whether an answer that reaches its limit is given an end token."""
+    return not {*_ids(theirs, "forced_eos_token_id")}.isdisjoint(_ids(theirs, "eos_token_id"))
 
 
 def _draws_within_a_beam(theirs: Mapping[str, Any]) -> bool:
     return bool(theirs.get("do_sample")) and theirs.get("num_beams", 1) > 1
 
 
-def _tell_unsupported(theirs: Mapping[str, Any], folder: Path) -> None:
+def _tell_unsupported(theirs: Mapping[str, Any], folder: Path, answers: bool) -> None:
     asked = [key for key, neutral in NOT_SUPPORTED.items() if key in theirs and theirs[key] not in neutral]
     unsaid = [[theirs.get("pad_token_id")], [theirs.get("decoder_start_token_id")]]  # never generated here either
     if any(words not in unsaid for words in theirs.get("bad_words_ids") or []):
         asked.append("bad_words_ids")
     if _draws_within_a_beam(theirs):
         asked.append("do_sample with num_beams")
+    if _ids(theirs, "forced_eos_token_id") and not _forced_ends(theirs):
+        asked.append("a forced_eos_token_id that is no eos_token_id")
+    if "forced_bos_token_id" in theirs and not answers:
+        asked.append("forced_bos_token_id")
     if asked:
         warnings.warn(
             f"{folder} asks for {', '.join(asked)} when decoding, which Regard does not do: its answers may differ "

@@ -20,6 +20,7 @@ from regard.families.language.lstm import Lstm, LstmConfig
 from regard.families.language.t5 import T5, T5Config
 from regard.search import pipeline as decoding_pipeline
 from regard.search.cuda_graphs import GraphModel
+from regard.search.settings import SearchSettings
 
 TEXT = "the fox saw the owl and the owl saw the fox; café, naïve, 你好 and 👍🏽 are words too. " * 3
 PROMPTS = ["the fox", "the owl saw the fox and", "café", "", "naïve 你"]
@@ -346,6 +347,15 @@ def test_min_p_keeps_what_has_its_share_of_the_best(lm):
     drawn = lm.generate("the owl", max_tokens=1, temperature=1.0, n=200, min_p=0.3)
     assert {c.ids[0] for c in (drawn, *drawn.alternatives) if c.ids} <= allowed
     assert 1 < len(allowed) < 300
+
+
+def test_the_limits_of_a_folder_hold_where_none_is_asked_for(lm, monkeypatch):
+    free = {"temperature": 0.0, "logit_bias": {lm.ends[0]: -100.0}}
+    read = len(lm.read("the fox"))
+    for limits, expected in (({"longest": 3}, 3), ({"context": read + 5 - 1}, 5), ({"context": 1}, 1)):
+        monkeypatch.setattr(lm, "settings", SearchSettings(**limits))
+        assert len(lm.generate("the fox", **free).ids) == expected
+        assert len(lm.generate("the fox", max_tokens=7, **free).ids) == 7
 
 
 def test_the_same_seed_writes_the_same(lm):

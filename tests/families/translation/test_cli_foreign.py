@@ -8,7 +8,7 @@ from regard.cli.main import run
 from regard.families.translation.document_verb import Foreign
 
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
-GERMAN, SPANISH, ENGLISH = "Wir essen Brot in dem Haus.", "Estamos comiendo pan.", "We are eating bread."
+GERMAN, SPANISH, ENGLISH = "Wir essen Brot in dem Haus.", "Estamos comiendo pan en la casa.", "We are eating bread."
 
 
 def told(texts: list[str], capsys: pytest.CaptureFixture[str], *, typed: bool) -> str:
@@ -19,7 +19,7 @@ def told(texts: list[str], capsys: pytest.CaptureFixture[str], *, typed: bool) -
 def test_each_typed_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "German (de); this model reads English" in told([GERMAN], capsys, typed=True)
     assert "Spanish (es) already" in told([SPANISH], capsys, typed=True)
-    for text in (ENGLISH, "ok", "Anna", "12", "", "Madrid", "pizza"):
+    for text in (ENGLISH, "ok", "Anna", "12", "", "Madrid", "pizza", "Tom's flaky.", "Duck!", "😀"):
         assert told([text], capsys, typed=True) == ""
 
 

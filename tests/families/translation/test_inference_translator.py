@@ -22,6 +22,7 @@ from regard.look.forced_pass import AlignmentSettings, Pass
 from regard.search import pipeline as module
 from regard.search.cuda_graphs import GraphModel
 from regard.search.search import Hypothesis
+from regard.search.settings import SearchSettings
 
 SENTENCE = "we are eating bread"
 
@@ -147,6 +148,21 @@ def test_a_limit_shows_as_truncated(translator: Translator) -> None:
     answer = translator.translate(SENTENCE, to="es", max_length=1)
     assert answer.truncated
     assert len(answer.tokens) == 1
+
+
+def test_an_answer_of_nothing_visible_is_cut(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = next(iter(translator.vocabulary.blank))
+    nothing = Hypothesis([space], -0.1, -0.2, finished=True)
+    cut = Hypothesis([translator.tokenizer.target.encode(["la casa"])[0][0]], -0.5, -0.5, finished=False)
+    running = translator.begin(SENTENCE, to="es", settings=SearchSettings(beam=2, max_length=2))
+    assert running._ranked([nothing, cut], 2) == [cut]  # what is visible goes before
+    assert running._ranked([nothing], 2) == [nothing]
+    monkeypatch.setattr(translator, "decode", lambda sentences, *rest: [[nothing] for _ in sentences])
+    answer = translator.translate(SENTENCE, to="es")
+    assert (answer.text, answer.finished, answer.truncated) == ("", False, True)
+    assert "cut" in answer.flags
+    blank = translator.translate(" ", to="es")
+    assert blank.finished and not blank.text  # a source of nothing
 
 
 def test_a_model_never_says_more_than_it_has_learned_positions_for() -> None:

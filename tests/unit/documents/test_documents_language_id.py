@@ -15,6 +15,7 @@ from regard.documents.language_id import (
     Detected,
     choose_language,
     detect,
+    foreign_language,
 )
 
 SENTENCES = {
@@ -137,6 +138,23 @@ def test_words_and_names_that_prove_nothing_are_in_the_language_that_is_read(tex
 )
 def test_a_clear_other_language_is_never_called_english(text: str, language: str):
     assert choose_language(text, ["en"], "es").language == language
+
+
+@pytest.mark.parametrize("language", sorted(SENTENCES.keys() - {"en"}))
+def test_a_sentence_is_surely_foreign(language: str):
+    assert foreign_language(SENTENCES[language], ["en"]) == language
+    assert foreign_language(SENTENCES[language], ["en", language]) == ""
+
+
+@pytest.mark.parametrize("text", ["Tom's flaky.", "Merci", "Tom a un chien."])
+def test_a_short_text_proves_nothing(text: str):
+    assert choose_language(text, ["en"]).language != "en"  # a guess, and sometimes a wrong one
+    assert foreign_language(text, ["en"]) == ""
+
+
+@pytest.mark.parametrize(("text", "language"), [("Guten Tag", "de"), ("дом", "ru"), ("你好", "zh"), ("שלום", "he")])
+def test_common_words_and_other_scripts_prove_enough(text: str, language: str):
+    assert foreign_language(text, ["en", "xx"]) == language
 
 
 @given(st.text(), st.sampled_from(["", "es", "pt-BR"]))

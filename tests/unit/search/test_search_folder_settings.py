@@ -43,15 +43,19 @@ def test_values_of_hugging_face(tmp_path):
     )  # fmt: skip
     settings, ends = read_decoding(tmp_path)
     expected = SearchSettings(
-        beam=3, length_penalty=0.6, no_repeat_ngram=2, repetition_penalty=1.3, min_length=3, longest=199
-    )
+        beam=3, length_penalty=0.6, no_repeat_ngram=2, repetition_penalty=1.3, min_length=3, longest=199,
+        early_stopping=True, ended_first=False,
+    )  # fmt: skip
     assert (settings, ends) == (expected, [2, 5])
     assert settings.limit(10) == 40 and settings.limit(10_000) == 199
     assert settings.replace(max_length=300).limit(10) == 300  # an explicit value has priority
     continues = read_decoding(tmp_path, answers=False).settings
     assert (continues.min_length, continues.longest) == (0, None)  # their limits include the prompt
+    assert continues.context == 199 and continues.limit(150) == 50
     write(tmp_path, generation_config={"max_new_tokens": 9, "max_length": 200, "min_new_tokens": 2})
-    assert read_decoding(tmp_path).settings == SearchSettings(beam=6, longest=9, min_length=2)
+    assert read_decoding(tmp_path).settings == SearchSettings(beam=6, longest=9, min_length=2, ended_first=False)
+    write(tmp_path, generation_config={"max_new_tokens": 9, "forced_eos_token_id": 2, "eos_token_id": 2})
+    assert read_decoding(tmp_path).settings.limit(10) == 8  # the ninth is the end token
 
 
 def test_our_recipe_goes_before(tmp_path):
@@ -64,7 +68,8 @@ def test_our_recipe_goes_before(tmp_path):
     ("values", "named"),
     [
         ({"num_beam_groups": 2, "diversity_penalty": 0.5}, "num_beam_groups, diversity_penalty"),
-        ({"forced_bos_token_id": 5}, "forced_bos_token_id"),
+        ({"forced_eos_token_id": 5, "eos_token_id": [2, 3]}, "forced_eos_token_id"),
+        ({"max_time": 3.0, "stop_strings": ["."]}, "stop_strings, max_time|max_time, stop_strings"),
         ({"bad_words_ids": [[3], [4]]}, "bad_words_ids"),
         ({"num_beams": 2, "do_sample": True}, "do_sample with num_beams"),
         ({"num_beams": 2, "early_stopping": "never"}, "early_stopping"),

@@ -188,7 +188,7 @@ class TextGenerator(DecodingPipeline):
         self,
         prompts: str | Sequence[str],
         *,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int | None = None,
         temperature: float | None = None,
         stop: str | Sequence[str] = (),
         n: int = 1,
@@ -197,9 +197,10 @@ class TextGenerator(DecodingPipeline):
     ) -> Completion | list[Completion]:
         """Generate text for one prompt or several; `changes` are values of SearchSettings (top_k, beam, seed, …).
 
-        With temperature 0 every token is the most probable one; with `beam` above 1 beam search is used; otherwise
-        tokens are sampled, the same ones for the same seed. Of `best_of` sampled texts the `n` most probable (by the
-        mean log-probability of their tokens) are returned: the best, with the others as its `alternatives`.
+        Without `max_tokens` an answer has at most as many tokens as the model's folder says, or 128. With temperature 0
+        every token is the most probable one; with `beam` above 1 beam search is used; otherwise tokens are sampled, the
+        same ones for the same seed. Of `best_of` sampled texts the `n` most probable (by the mean log-probability of
+        their tokens) are returned: the best, with the others as its `alternatives`.
         """
         settings = self.generation_settings(
             max_tokens=max_tokens, temperature=temperature, n=n, best_of=best_of, **changes
@@ -208,7 +209,7 @@ class TextGenerator(DecodingPipeline):
         rows = [self.read(text) for text in texts]
         found: list[list[Hypothesis]] = [[] for _ in rows]
         samples = settings.n_best if settings.sample else 1
-        for chosen in self._batches([samples * (len(row) + max_tokens) for row in rows]):
+        for chosen in self._batches([samples * (len(row) + settings.limit(len(row))) for row in rows]):
             start = self._start([rows[i] for i in chosen], settings, stops)
             answers = search(self.decoder, start, settings, self.vocabulary)
             for i, hypotheses in zip(chosen, answers, strict=True):
@@ -224,7 +225,7 @@ class TextGenerator(DecodingPipeline):
         self,
         prompt: str,
         *,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int | None = None,
         temperature: float | None = None,
         stop: str | Sequence[str] = (),
         **changes: Any,
@@ -246,13 +247,16 @@ class TextGenerator(DecodingPipeline):
     def generation_settings(
         self,
         *,
-        max_tokens: int = MAX_TOKENS,
+        max_tokens: int | None = None,
         temperature: float | None = None,
         n: int = 1,
         best_of: int | None = None,
         **changes: Any,
     ) -> SearchSettings:
         """How this model decodes, with the options of `generate`."""
+        contexts = [each for each in (self.context, self.settings.context if max_tokens is None else None) if each]
+        if max_tokens is None:
+            max_tokens = self.settings.longest or MAX_TOKENS
         if max_tokens < 1 or n < 1 or (best_of is not None and best_of < n):
             raise UsageError(f"max_tokens {max_tokens} and n {n} must be at least 1, and best_of {best_of} at least n")
         beam = changes.get("beam", 1 if temperature else self.settings.beam)
@@ -265,7 +269,7 @@ class TextGenerator(DecodingPipeline):
                 raise UsageError(f"logit_bias names the token {token}; this model has tokens 0 to {self.vocab - 1}")
         return self.settings.replace(
             **{**changes, **drawn, "beam": beam, "sample": sample, "n_best": max(n, best_of or n)},
-            max_length=max_tokens, context=self.context,
+            max_length=max_tokens, context=min(contexts, default=None),
         )  # fmt: skip
 
     def unknown_words(self, text: str) -> list[UnknownWord]:

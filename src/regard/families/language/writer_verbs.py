@@ -42,7 +42,9 @@ class Generate(TextVerb):
         float,
         typer.Option(min=0, max=1, callback=finite, help="Images: the upper share of a given one that stays."),
     ] = 0.5
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of an answer; else as its folder says, or 128.")
+    ] = None
     temperature: Annotated[
         float | None,
         typer.Option(

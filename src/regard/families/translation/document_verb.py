@@ -26,7 +26,7 @@ LOOKED_AT = 1000  # texts checked for their language; later ones are not checked
 
 
 class Foreign:
-    """Finds texts that are clearly in another language; reports each typed text, else the number of texts."""
+    """Finds texts that are surely in another language; reports each typed text, else the number of texts."""
 
     def __init__(self, source: str | Sequence[str], target: str, *, typed: bool, unit: str = "lines") -> None:
         self.sources = list(filter(None, [source] if isinstance(source, str) else source))
@@ -42,13 +42,12 @@ class Foreign:
 
     def note(self, text: str) -> None:
         from regard.data.formats.languages import language_name, same_language
-        from regard.documents.language_id import choose_language
+        from regard.documents.language_id import foreign_language
 
         if not self.sources or self.seen >= LOOKED_AT:
             return
         self.seen += 1
-        found = choose_language(text, self.sources).language
-        if any(same_language(found, each) for each in self.sources):
+        if not (found := foreign_language(text, self.sources)):
             return
         self.foreign += 1
         already = " already, the language it is translated into" if same_language(found, self.target) else ""

@@ -83,7 +83,7 @@ class TermEncoder:
         for match in matches:
             for form in (*match.forms, *match.capitalised):
                 said = target.decode(target.encode([form])[0])
-                if said != form and _find(text, (form,), 0) is None and (place := _find(text, (said,), 0)):
+                if said and said != form and _find(text, (form,), 0) is None and (place := _find(text, (said,), 0)):
                     text = text[: place[0]] + form + text[place[1] :]
         return text
 

@@ -40,7 +40,7 @@ class Translation:
     source: str
     text: str
     score: float
-    finished: bool  # False if the length limit was reached before the end of a sentence
+    finished: bool  # False if the length limit was reached before the end of a sentence, or one has no translation
     tokens: list[str]
     to: str = ""
     prefix: str = ""  # the beginning that was given
@@ -52,7 +52,7 @@ class Translation:
 
     @property
     def truncated(self) -> bool:
-        """Whether something may be missing because a limit was reached."""
+        """Whether something may be missing: a limit was reached, or a sentence became nothing."""
         return not self.finished
 
     @cached_property

@@ -15,6 +15,7 @@ from torch import nn
 from regard.data.arguments import all_texts
 from regard.data.batch import collate
 from regard.data.formats.languages import same_language, style_of, styled
+from regard.data.tokenizers.base import SPACE, Tokenizer
 from regard.data.tokenizers.pair import PairTokenizer
 from regard.data.tokenizers.unknown_words import UnknownWord, unknown_words
 from regard.documents.sentences import split_sentences
@@ -62,7 +63,7 @@ class Translator(DecodingPipeline):
         super().__init__(
             models, end=target.end, settings=settings, name=name, precision=precision, graphs=graphs
         )  # fmt: skip
-        self.tokenizer, self.vocabulary = tokenizer, Vocabulary(target.start, target.end, target.pad)
+        self.tokenizer, self.vocabulary = tokenizer, _vocabulary(target)
         self.alignment = alignment or default_alignment(self.models[0])
         self.longest = self.positions or MAX_SOURCE
         self.answer_text = AnswerText(tokenizer, self.alignment, self._record_pass)
@@ -436,7 +437,7 @@ class Translator(DecodingPipeline):
             source=text,
             text=" ".join(spoken),
             score=sum(hypothesis.score for hypothesis in found) / max(len(found), 1),
-            finished=all(hypothesis.finished for hypothesis in found),
+            finished=all(each.finished and said for each, said in zip(found, spoken, strict=True)),
             tokens=[piece for each in ids for piece in self.tokenizer.target.pieces(each)],
             parts=list(zip(parts, ids, strict=True)),
             translator=self,
@@ -444,6 +445,13 @@ class Translator(DecodingPipeline):
             prefix=prefix,
             glossary=glossary,
         )
+
+
+def _vocabulary(target: Tokenizer) -> Vocabulary:
+    """What a search must know of the tokens of translations."""
+    blank = {token for token, piece in enumerate(target.vocabulary) if not piece.replace(SPACE, " ").strip()}
+    blank |= set() if target.capital is None else {target.capital}
+    return Vocabulary(target.start, target.end, target.pad, frozenset(blank))
 
 
 def _as_glossary(given: Terms | None) -> Glossary | None:

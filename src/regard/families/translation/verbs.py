@@ -465,8 +465,8 @@ class Translate(TextVerb):
         if answer is None:
             return
         if answer.truncated:
-            reached = "the translation reached the length limit and may lack its end"
-            warnings.warn(f"line {self.count}: {reached}", stacklevel=1)
+            reached = "reached the length limit and may lack its end" if answer.text else "is empty"
+            warnings.warn(f"line {self.count}: the translation {reached}", stacklevel=1)
         if answer.repeated:
             print(f"regard: warning: line {self.count}: the translation repeats itself", file=sys.stderr)
         if self.typed and not self.as_json:
