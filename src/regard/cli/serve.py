@@ -34,12 +34,15 @@ def serve(
     ] = [],  # noqa: B006
     training: Annotated[bool, typer.Option("--training/--no-training", help="Whether clients may train.")] = True,
     max_runs: Annotated[int, typer.Option(help="Trainings kept; one more is refused until one is deleted.")] = 100,
-    upload: Annotated[int, typer.Option(help="MiB of training data taken at once.")] = 256,
+    upload: Annotated[int, typer.Option(help="MiB of training data or of a document taken at once.")] = 256,
+    document: Annotated[int, typer.Option(help="MiB of text and markup in a document, unpacked.")] = 16,
     uploads: Annotated[int, typer.Option(help="MiB of training data kept in all.")] = 4096,
     memory: Annotated[int, typer.Option(help="MiB of weights kept loaded; the longest unused leave first.")] = 4096,
     characters: Annotated[int, typer.Option(help="Longest text taken.")] = 10_000,
     seconds: Annotated[float, typer.Option(help="Longest time a request may take.")] = 60.0,
+    grace: Annotated[float, typer.Option(help="Seconds to finish requests in when it is told to stop.")] = 10.0,
     queue: Annotated[int, typer.Option(help="Requests that may wait; one more is told to come back.")] = 256,
+    per_key: Annotated[int, typer.Option(help="Requests a minute that each key may send; 0: any number.")] = 0,
     translation_memory: Annotated[
         list[str], typer.Option("--translation-memory", help="Earlier translations: TMX, TSV or other pairs.")
     ] = [],  # noqa: B006
@@ -70,6 +73,7 @@ def serve(
         "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
         "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
         "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
+        "document": document * MIB, "per_key": per_key, "grace": grace,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
         "remember": str(remember or ""),
         "memories": [str(existing(file)) for file in translation_memory],

@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from regard.families.catalog import family_script, page_scripts
 from regard.serve.http.guard import ApiKeys, Guard, Metrics
 from regard.serve.http.responses import NotFoundError, handle_errors
+from regard.serve.jobs.documents import DocumentJobs
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
 from regard.serve.models.attention_cache import AttentionCache
@@ -36,6 +37,7 @@ from regard.serve.routes.translate import translate_router
 from regard.serve.routes.workbench import workbench_router
 from regard.serve.settings import ServeSettings
 
+ENGINE_WAIT = 2.0  # seconds for the running batch of requests that nobody waits for any more
 LENS = Path(__file__).with_name("lens")
 FRESH = {"cache-control": "no-cache"}  # browsers revalidate, so that an upgrade never mixes old modules with new ones
 SHARED = Path(str(resources.files("regard.look"))) / "web"  # modules that the lens shares with offline pages
@@ -46,24 +48,26 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     metrics = Metrics()
     engine = Engine(registry, queue_limit=settings.queue, batch_size=settings.batch, on_batch=metrics.record_batch)
     service, temp_folder = TranslationService(registry, engine, settings), ServerTempFolder()
+    documents, keys = DocumentJobs(service, temp_folder, settings), ApiKeys(settings.api_keys, settings.per_key)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
         yield
-        engine.close()
+        await documents.close()
+        engine.close(ENGINE_WAIT)
         jobs.close()
         service.memory.close()
         temp_folder.close()
 
     app = FastAPI(title="Regard", version=version("regard"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.jobs, app.state.engine = jobs, engine
-    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_middleware(Guard, settings=settings, keys=keys, metrics=metrics)
     handle_errors(app)
-    app.include_router(libre_router(service, ApiKeys(settings.api_keys), jobs.runs, temp_folder))
+    app.include_router(libre_router(service, keys, jobs.runs, documents))
     app.include_router(openai_router(service))
     app.include_router(models_router(service))
-    app.include_router(translate_router(service, temp_folder))
+    app.include_router(translate_router(service, documents))
     app.include_router(attention_router(service, AttentionCache()))
     app.include_router(features_router(service))
     app.include_router(workbench_router())
@@ -72,7 +76,7 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     app.include_router(reference_router(app))
 
     @app.get("/health")
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=Response)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -17,12 +18,14 @@ import uvicorn
 from regard.errors import RegardError, UsageError
 from regard.families.translation.shipped import built_in_models
 from regard.serve.app import create_app
+from regard.serve.http.connections import TimedConnection
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import remove_abandoned_temp_folders
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
 FORCED_EXIT_WAIT = 1.0  # seconds to wait for the running batch after a second Ctrl-C
+OVERTIME = 4.0  # seconds after the grace period in which the server ends, whatever still runs
 BACKLOG = 2048  # connections that the system queues until the server accepts them
 
 
@@ -62,14 +65,16 @@ def run(models: Sequence[str], runs: Path, settings: ServeSettings) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # the guard reads them, from trusted proxies only
-        timeout_graceful_shutdown=math.ceil(settings.seconds),
+        timeout_graceful_shutdown=math.ceil(min(settings.grace, settings.seconds)),
         backlog=BACKLOG,
+        http=TimedConnection,
     )
+    server = Server(config, jobs, settings.grace + OVERTIME)
     try:
-        Server(config).run(sockets=[listening])
-    finally:  # after a second Ctrl-C the engine is still running
+        server.run(sockets=[listening])
+    finally:  # after a second Ctrl-C, or a long batch, the engine is still running
         if not app.state.engine.halt(FORCED_EXIT_WAIT):
-            os._exit(128 + signal.SIGINT)  # a thread inside torch crashes when the interpreter is finalised under it
+            os._exit(128 + server.signal)  # a thread inside torch crashes when the interpreter is finalised under it
 
 
 def served_models(named: Sequence[str]) -> Sequence[str]:
@@ -78,9 +83,21 @@ def served_models(named: Sequence[str]) -> Sequence[str]:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, without error logs for the requests that a second Ctrl-C interrupts."""
+    """Uvicorn's server, which ends in time, and without error logs for the requests that a second Ctrl-C interrupts."""
+
+    def __init__(self, config: uvicorn.Config, jobs: TrainingJobs, deadline: float) -> None:
+        super().__init__(config)
+        self.jobs, self.deadline = jobs, deadline
+        self.signal = int(signal.SIGINT)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            self.signal = sig
+            # A training saves while requests are finished. The timer ends the process also if a thread does not end.
+            threading.Thread(target=self.jobs.close, daemon=True).start()
+            timer = threading.Timer(self.deadline, os._exit, (128 + sig,))
+            timer.daemon = True
+            timer.start()
         super().handle_exit(sig, frame)
         logging.getLogger("uvicorn.error").disabled = self.force_exit
 

@@ -56,15 +56,19 @@ class ServeSettings(Config):
     training: bool = True  # whether clients may start, change and delete training runs
     memory: PositiveInt = 4096  # MiB of weights kept loaded; the least recently used model is unloaded first
     body: PositiveInt = 2 * MIB  # bytes of a request
-    upload: PositiveInt = 256 * MIB  # bytes of training data in a request
+    upload: PositiveInt = 256 * MIB  # bytes of training data, or of a document, in a request
     uploads: PositiveInt = 4096 * MIB  # bytes of training data and documents kept on disk
-    receiving: PositiveInt = 4  # requests with training data or images that may arrive at once
+    receiving: PositiveInt = 4  # large requests with training data, documents or images that may arrive at once
+    document: PositiveInt = 16 * MIB  # bytes of the text and markup of a document, unpacked
+    terms: PositiveInt = 5000  # of a glossary
+    per_key: NonNegativeInt = 0  # requests a minute for each API key, apart from queries; 0: any number
     runs: PositiveInt = 100  # training runs kept
     characters: PositiveInt = 10_000  # of one text
     texts: PositiveInt = 64  # in one request
     alternatives: NonNegativeInt = 10
     beam: PositiveInt = 16
     seconds: PositiveFloat = 60.0  # for one request
+    grace: PositiveFloat = 10.0  # seconds to finish requests in when the server is told to stop
     queue: PositiveInt = 256  # waiting requests; beyond this the server answers 503
     batch: PositiveInt = 64  # sentences translated together
     memories: tuple[str, ...] = ()  # files of translation memories, whose matches the page shows
@@ -76,6 +80,8 @@ class ServeSettings(Config):
     def _require_key_for_any_host(self) -> ServeSettings:
         if ANY in (*self.allowed_hosts, *self.origins) and not self.api_keys:
             raise ConfigError(f"{ANY!r} as an allowed host or origin lets any web page in; give an API key with it")
+        if self.per_key and not self.api_keys:
+            raise ConfigError("a limit for each key needs API keys; give --api-key with --per-key")
         return self
 
     @property

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
 from regard.errors import UsageError
-from regard.families.translation.glossary import Glossary
+from regard.families.translation.glossary import NO_TERMS, Glossary
+from regard.serve.settings import ServeSettings
 
 
 class Upload(NamedTuple):
@@ -25,22 +29,36 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 async def read_fields(request: Request) -> dict[str, Any]:
-    """All fields by name; the body overrides the query string."""
+    """All fields by name, files as `Upload`; the body overrides the query string."""
+    async with open_fields(request) as given:
+        return {name: await _read_value(value) for name, value in given.items()}
+
+
+@asynccontextmanager
+async def open_fields(request: Request) -> AsyncIterator[dict[str, Any]]:
+    """The same with files that are open inside the block, large ones on the disk."""
     given: dict[str, Any] = dict(request.query_params)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in FORMS:
+    if _content_type(request) in FORMS:
         async with request.form(max_files=2, max_fields=100) as form:
-            return given | {name: await _read_value(value) for name, value in form.items()}
-    body = await request.body()
+            yield given | dict(form.items())
+    else:
+        yield given | _json_fields(await request.body())
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _json_fields(body: bytes) -> dict[str, Any]:
     if not body.strip():
-        return given
+        return {}
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):  # ValueError also for a number of too many digits
         raise UsageError("the body is neither JSON in UTF-8 nor a form with its content type") from None
     if not isinstance(values, dict):
         raise UsageError("the body must be a JSON object with the fields of the request")
-    return given | values
+    return values
 
 
 def required_text(given: Mapping[str, Any], name: str) -> str:
@@ -86,26 +104,35 @@ def optional_flag(given: Mapping[str, Any], name: str) -> bool:
     return bool(found)
 
 
-def optional_glossary(given: Mapping[str, Any], name: str = "glossary") -> Glossary:
+async def read_glossary(given: Mapping[str, Any], limits: ServeSettings, name: str = "glossary") -> Glossary:
     """The terms of a field: lines of source TAB target, as text or as a file, or an object of terms."""
     value = given.get(name)
+    if not value:
+        return NO_TERMS
+    if isinstance(value, UploadFile):
+        value = (await value.read(limits.body)).decode("utf-8", "replace")
     if isinstance(value, Upload):
         value = value.content.decode("utf-8", "replace")
-    if value is None or isinstance(value, str):
-        return Glossary.parse((value or "").splitlines(), name)
-    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
-        return Glossary.of(value)
-    raise UsageError(f"Invalid request: {name} must be lines of source TAB target, or an object of terms")
+    if isinstance(value, str):
+        value = value.splitlines()
+        parse = partial(Glossary.parse, value, name)
+    elif isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        parse = partial(Glossary.of, value)
+    else:
+        raise UsageError(f"Invalid request: {name} must be lines of source TAB target, or an object of terms")
+    if len(value) > limits.terms:
+        raise UsageError(f"Invalid request: {name} has {len(value)} terms; the limit is {limits.terms}")
+    return await run_in_threadpool(parse)
 
 
-async def _read_value(value: UploadFile | str) -> Upload | str:
+async def _read_value(value: Any) -> Any:
     """Read a file's content before its form is closed; the guard limits its size."""
-    return value if isinstance(value, str) else Upload(value.filename or "", await value.read())
+    return Upload(value.filename or "", await value.read()) if isinstance(value, UploadFile) else value
 
 
-def required_file(given: Mapping[str, Any], name: str) -> Upload:
-    """The file of a required multipart field."""
+def required_file(given: Mapping[str, Any], name: str) -> UploadFile:
+    """The open file of a required multipart field."""
     value = given.get(name)
-    if not isinstance(value, Upload):
+    if not isinstance(value, UploadFile):
         raise UsageError(f"Invalid request: missing {name} parameter; send a file as multipart/form-data")
     return value

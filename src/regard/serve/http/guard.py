@@ -11,16 +11,20 @@ import hmac
 import ipaddress
 import json
 import logging
+import math
 import re
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.serve.http.responses import (
@@ -28,6 +32,7 @@ from regard.serve.http.responses import (
     ForbiddenError,
     HTTPError,
     TooLargeError,
+    TooManyRequestsError,
     UnauthorizedError,
     error_response,
 )
@@ -50,7 +55,8 @@ CORS = {  # what pages of allowed origins may send
 }
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 KEY_PREFIXES = ("/api", "/v1", "/metrics")  # LibreTranslate routes check the key themselves: it may be a form field
-UPLOAD_PATHS = ("/api/train", "/api/inspect", "/v1/audio/transcriptions")  # these take training data, images and audio
+# These take training data, images, audio and documents
+UPLOAD_PATHS = ("/api/train", "/api/inspect", "/v1/audio/transcriptions", "/api/documents", "/translate_file")
 READ_WHEN_REFUSED = 65536  # bytes up to which the body of a refused request is still read
 PATIENCE_WHEN_REFUSED = 10  # seconds; one second was too short on a machine with more work than cores
 access = logging.getLogger("regard.access")
@@ -78,9 +84,9 @@ class Metrics:
 class Guard:
     """Wraps the application: refuses bad requests, and counts and logs all of them."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
-        self.app, self.settings, self.metrics = app, settings, metrics
-        self.keys, self.names = ApiKeys(settings.api_keys), AllowedHosts(settings)
+    def __init__(self, app: ASGIApp, settings: ServeSettings, keys: ApiKeys, metrics: Metrics) -> None:
+        self.app, self.settings, self.keys, self.metrics = app, settings, keys, metrics
+        self.names = AllowedHosts(settings)
         self.proxies = TrustedProxies(settings.trusted_proxies)
         self._receiving = 0
 
@@ -95,7 +101,7 @@ class Guard:
             scope = {**scope, "method": "GET"}
         try:
             await self._check(scope, receive)
-            await self._forward(scope, self._limited(scope, receive), sent)
+            await self._forward(scope, receive, sent)
         except HTTPError as error:
             await self._refuse(scope, receive, sent, error)
         except asyncio.CancelledError:  # the graceful shutdown timed out
@@ -107,14 +113,25 @@ class Guard:
         if _is_preflight(scope):
             await Response(status_code=204, headers=CORS)(scope, receive, sent)
             return
-        is_upload = scope["path"] in UPLOAD_PATHS and scope["method"] not in SAFE_METHODS
-        if is_upload and self._receiving >= self.settings.receiving:
+        is_large = self._may_be_large(scope)
+        if is_large and self._receiving >= self.settings.receiving:
             raise BusyError(f"{self._receiving} uploads are arriving already; try again later", retry_after=10)
-        self._receiving += is_upload
+        self._receiving += is_large
+
+        def received() -> None:
+            nonlocal is_large
+            self._receiving -= is_large
+            is_large = False
+
         try:
-            await self.app(scope, receive, sent)
+            await self.app(scope, self._limited(scope, receive, received), sent)
         finally:
-            self._receiving -= is_upload
+            received()
+
+    def _may_be_large(self, scope: Scope) -> bool:
+        """Whether a request may have a larger body than most may."""
+        length = Headers(scope=scope).get("content-length")
+        return self._limit(scope) > self.settings.body and (length is None or int(length) > self.settings.body)
 
     @staticmethod
     async def _refuse(scope: Scope, receive: Receive, sent: _ResponseSender, error: HTTPError) -> None:
@@ -126,6 +143,7 @@ class Guard:
     async def _check(self, scope: Scope, receive: Receive) -> None:
         try:
             self._check_headers(scope)
+            await self._check_key(scope)
         except HTTPError:
             await _read_small_body(scope, receive)
             raise
@@ -145,8 +163,10 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limit(scope):
             raise TooLargeError(f"the request has {length} bytes; the limit is {self._limit(scope)}")
+
+    async def _check_key(self, scope: Scope) -> None:
         needs_key = scope["path"].startswith(KEY_PREFIXES) and not _is_preflight(scope)
-        if needs_key and not self.keys.accept(bearer_key(headers)):
+        if needs_key and not await self.keys.accept(bearer_key(Headers(scope=scope)), scope):
             raise UnauthorizedError("a valid API key is needed; send it as Authorization: Bearer KEY")
 
     def _is_cross_site(self, scope: Scope, headers: Headers) -> bool:
@@ -166,12 +186,17 @@ class Guard:
         return origin if origin and {origin.lower(), ANY} & {*self.settings.origins} else ""
 
     def _limit(self, scope: Scope) -> int:
-        return self.settings.upload if scope["path"] in UPLOAD_PATHS else self.settings.body
+        """The most bytes of a body. Where the key may be in the form, a large body needs it in the header."""
+        path = scope["path"]
+        may_upload = path in UPLOAD_PATHS and scope["method"] not in SAFE_METHODS
+        if may_upload and self.keys and not path.startswith(KEY_PREFIXES):
+            may_upload = self.keys.has(bearer_key(Headers(scope=scope)))
+        return max(self.settings.upload, self.settings.body) if may_upload else self.settings.body
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+    def _limited(self, scope: Scope, receive: Receive, received_all: Callable[[], None]) -> Receive:
         """`receive` with limits on size and time that hold whatever the Content-Length header says."""
         limit, received = self._limit(scope), 0
-        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] in UPLOAD_PATHS else 1)
+        until = time.monotonic() + self.settings.seconds * (10 if limit > self.settings.body else 1)
         complete = False
 
         async def limited() -> Message:
@@ -183,7 +208,8 @@ class Guard:
             except TimeoutError:
                 raise HTTPException(408, "the request did not arrive in time") from None
             received += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
+            if complete := not message.get("more_body", False):
+                received_all()
             if received > limit:  # FastAPI passes on an HTTPException raised while it reads a body, and no other error
                 raise HTTPException(413, f"the request has more bytes than the limit of {limit}")
             return message
@@ -193,7 +219,8 @@ class Guard:
     # After the response
 
     def _log(self, scope: Scope, sent: _ResponseSender, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")
+        files = isinstance(scope.get("endpoint"), StaticFiles)
+        route = "static files" if files else getattr(scope.get("route"), "path", "other")
         self.metrics.requests.labels(route, str(sent.status)).inc()
         self.metrics.seconds.labels(route).observe(seconds)
         client = (scope.get("client") or ("",))[0]
@@ -326,19 +353,102 @@ def _address(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-class ApiKeys:
-    """The keys of a server; without any, no key is needed."""
+FREE_GUESSES = 5  # wrong keys of a client before the answers to more of them are slowed
+LONGEST_DELAY = 4.0  # seconds, doubled from a quarter with each guess
+MOST_WAITING = 8  # wrong keys of a client whose answers are being delayed; with more, its keys are not looked at
+FORGET = 600.0  # seconds after which the guesses of a client are forgotten
+MOST_CLIENTS = 10_000  # whose guesses are counted
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._keys = [key.encode() for key in keys]
+
+@dataclass
+class Guesses:
+    """The wrong keys of a client."""
+
+    count: int = 0
+    waiting: int = 0
+    last: float = 0.0
+
+
+@dataclass
+class Allowance:
+    """The requests that a key may send now: a bucket that fills up."""
+
+    left: float
+    filled: float
+
+    def take(self, per_minute: int) -> float:
+        """Take one; returns the seconds to wait if none is left."""
+        now = time.monotonic()
+        self.left = min(per_minute, self.left + (now - self.filled) * per_minute / 60)
+        self.filled = now
+        if self.left < 1:
+            return (1 - self.left) * 60 / per_minute
+        self.left -= 1
+        return 0.0
+
+
+class ApiKeys:
+    """The keys of a server; without any, no key is needed. Guessing is slowed by client, and work is limited by key."""
+
+    def __init__(self, keys: Iterable[str], per_minute: int = 0) -> None:
+        self._keys, self._per_minute = [key.encode() for key in keys], per_minute
+        self._guesses: OrderedDict[str, Guesses] = OrderedDict()  # the client with the oldest guess first
+        self._allowances: dict[bytes, Allowance] = {}
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def accept(self, given: str) -> bool:
+    def has(self, given: str) -> bool:
         """Whether this is one of the keys; compared in constant time, against timing attacks."""
-        matches = [hmac.compare_digest(given.encode("utf-8", "replace"), key) for key in self._keys]
-        return any(matches) or not self._keys
+        return self._find(given) is not None
+
+    def _find(self, given: str) -> bytes | None:
+        matches = [key for key in self._keys if hmac.compare_digest(given.encode("utf-8", "replace"), key)]
+        return matches[0] if matches else None
+
+    async def accept(self, given: str, scope: Scope) -> bool:
+        """Whether a request may go on; a wrong key is answered late, and a key that asks too often with an error."""
+        if not self._keys:
+            return True
+        client = _network(_client(scope))
+        guesses = self._guesses.get(client)
+        if guesses is not None and guesses.waiting >= MOST_WAITING:
+            raise TooManyRequestsError("too many wrong API keys came from this address", retry_after=5)
+        key = self._find(given)
+        if key is None:
+            if given:
+                await self._slow_down(client)
+            return False
+        if self._per_minute and scope["method"] not in SAFE_METHODS:
+            allowance = self._allowances.setdefault(key, Allowance(self._per_minute, time.monotonic()))
+            if wait := allowance.take(self._per_minute):
+                message = f"this API key may send {self._per_minute} requests a minute; try again later"
+                raise TooManyRequestsError(message, retry_after=math.ceil(wait))
+        return True
+
+    async def _slow_down(self, client: str) -> None:
+        now = time.monotonic()
+        guesses = self._guesses.pop(client, None)
+        if guesses is None or (not guesses.waiting and now - guesses.last > FORGET):
+            guesses = Guesses()
+        self._guesses[client] = guesses
+        while len(self._guesses) > MOST_CLIENTS:
+            self._guesses.popitem(last=False)
+        guesses.count, guesses.last = guesses.count + 1, now
+        if guesses.count > FREE_GUESSES:
+            guesses.waiting += 1
+            try:
+                await asyncio.sleep(min(LONGEST_DELAY, 0.25 * 2.0 ** min(guesses.count - FREE_GUESSES - 1, 10)))
+            finally:
+                guesses.waiting -= 1
+
+
+def _network(client: str) -> str:
+    """What one client has of addresses: of IPv6 the network, in which it chooses freely."""
+    address = _address(client)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return client
 
 
 def bearer_key(headers: Headers) -> str:

@@ -74,6 +74,12 @@ class BusyError(HTTPError):
         self.retry_after = retry_after
 
 
+class TooManyRequestsError(BusyError):
+    """This client asks too often; others may ask."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
+
+
 T = TypeVar("T")
 OPENAI = "/v1"
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -151,17 +157,25 @@ def handle_errors(app: FastAPI) -> None:
 async def wait_for_result(request: Request, work: Awaitable[T], *, seconds: float) -> T:
     """The result of `work`, which is cancelled after `seconds` or when the client disconnects."""
     task = asyncio.ensure_future(work)
+    try:
+        if await is_done(request, task, seconds=seconds):
+            return task.result()
+        raise BusyError(f"the request took longer than {seconds:g} s; send less, or try again later", retry_after=5)
+    finally:
+        task.cancel()
+
+
+async def is_done(request: Request, task: asyncio.Future[Any], *, seconds: float | None) -> bool:
+    """Wait for a task, which goes on in any case; returns whether it is done within `seconds`. Raises ClientDisconnect
+    if the client goes away first."""
     disconnect = asyncio.ensure_future(_wait_for_disconnect(request))
     try:
         await asyncio.wait({task, disconnect}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        if disconnect.done():
+        if not task.done() and disconnect.done():
             raise ClientDisconnect
-        raise BusyError(f"the request took longer than {seconds:g} s; send less, or try again later", retry_after=5)
+        return task.done()
     finally:
-        for each in (task, disconnect):
-            each.cancel()
+        disconnect.cancel()
 
 
 async def stream_events(request: Request, events: AsyncIterator[str], *, seconds: float) -> StreamingResponse:

@@ -1,4 +1,4 @@
-"""Folders with uploads and unfinished work, and documents kept in them for at most an hour.
+"""Folders with uploads and unfinished work.
 
 They are removed when the server ends or, if it was killed, by the next server.
 """
@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 import tempfile
-import threading
-import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from regard.documents.markup import Translate
-from regard.documents.translate import SUFFIXES, TextCollector, translate_document
-from regard.errors import DataError, UsageError
-from regard.serve.http.responses import NotFoundError
+from regard.serve.http.responses import StorageFullError
 
 PREFIX = "regard-spool-"
+RESERVE = 1 << 30  # bytes of the disk that uploads and trainings leave free
 LOCK_FILE = ".in-use"  # locked while its process lives; the system releases the lock however the process ends
 
 
@@ -77,69 +72,11 @@ def _remove(folder: Path, lock: int) -> None:
     os.close(lock)
 
 
-MAX_FILES, MAX_AGE = 100, 3600  # MAX_AGE in seconds
-
-
-class DocumentFiles:
-    """Uploads and their translations; beyond `MAX_FILES` the oldest are removed."""
-
-    def __init__(self, temp_folder: ServerTempFolder) -> None:
-        self._folder = temp_folder.folder
-        self._names: dict[str, tuple[float, str]] = {}  # by token: time of the upload, and the client's file name
-        self._lock = threading.Lock()
-
-    def save(self, name: str, content: bytes) -> Path:
-        """Write an upload to the folder of a new token; the client's file name never becomes a path."""
-        name = PurePath(name.replace("\\", "/")).name
-        suffix = PurePath(name).suffix.lower()
-        if suffix not in SUFFIXES:
-            raise UsageError(f"{suffix or name!r} files are not supported; send one of {', '.join(SUFFIXES)}")
-        token = secrets.token_urlsafe(16)
-        with self._lock:
-            self._remove_expired()
-            self._names[token] = (time.monotonic(), name)
-        path = self._folder / token / f"document{suffix}"
-        path.parent.mkdir()
-        path.write_bytes(content)
-        return path
-
-    def translate(self, path: Path, translate: Translate, source: str, target: str) -> str:
-        """Translate a saved document; returns the token of its translation."""
-        output = path.with_name(f"translated{path.suffix}")
-        try:
-            translate_document(path, output, translate, source, target, overwrite=True)
-        except DataError as error:
-            raise DataError(str(error).replace(f"{path.parent}/", "")) from None
-        return path.parent.name
-
-    def extract_text(self, path: Path, source: str, target: str) -> str:
-        """The translatable text of a saved document between these languages, for language detection."""
-        collector = TextCollector()
-        self.translate(path, collector, source, target)
-        return collector.text
-
-    def copy_unchanged(self, path: Path) -> str:
-        """Use a saved document as its own translation; returns the token."""
-        shutil.copyfile(path, path.with_name(f"translated{path.suffix}"))
-        return path.parent.name
-
-    def find(self, token: str) -> tuple[Path, str]:
-        """The path of a translated document, and the file name for the client."""
-        with self._lock:
-            self._remove_expired()
-            known = self._names.get(token)
-        if known is None:
-            raise NotFoundError("there is no such file; translated files are kept for an hour")
-        name = PurePath(known[1])
-        path = self._folder / token / f"translated{name.suffix.lower()}"
-        if not path.is_file():
-            raise NotFoundError("this file has not been translated")
-        return path, f"{name.stem}.translated{name.suffix}"
-
-    def _remove_expired(self) -> None:
-        now = time.monotonic()
-        old = [token for token, (since, _) in self._names.items() if now - since > MAX_AGE]
-        surplus = list(self._names)[: max(0, len(self._names) - MAX_FILES)]
-        for token in {*old, *surplus}:
-            del self._names[token]
-            shutil.rmtree(self._folder / token, ignore_errors=True)
+def check_space(folder: Path, needed: int = 0) -> None:
+    """Refuse what would leave the disk of a folder nearly full: a training in progress saves its checkpoints there."""
+    free = shutil.disk_usage(folder).free
+    if free - needed < RESERVE:
+        raise StorageFullError(
+            f"the server's disk has {free / 2**30:.1f} GiB left, of which {RESERVE / 2**30:.1f} are kept free; its "
+            "operator has to make room"
+        )

@@ -1,7 +1,9 @@
 """One thread runs the models for all clients; sentences that wait at the same time are translated in one batch.
 
-Every request is an entry of one queue. An entry of many sentences goes to the end of the queue after each batch, so
-that a short text behind a long one waits for one batch only. An entry whose client has disconnected is not computed.
+Every request is an entry of a queue. An entry of many sentences goes to the end of the queue after each batch, so that
+a short text behind a long one waits for one batch only. Documents have a queue of their own, and the two take turns: a
+short text waits for one batch of one document, however many documents there are, and documents go on however many texts
+there are. An entry whose client has disconnected is not computed.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ END = object()
 class QueueEntry:
     """Work in the queue, and the future that its client awaits."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_turns: bool = False) -> None:
+        self.by_turns = by_turns  # in the queue of documents
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
@@ -76,16 +79,25 @@ class QueueEntry:
 class FunctionCall(QueueEntry):
     """Any function that uses a model."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        super().__init__()
+    def __init__(self, work: Callable[[], Any], *, by_turns: bool = False) -> None:
+        super().__init__(by_turns=by_turns)
         self.work = work
 
 
 class SentencesToTranslate(QueueEntry):
     """Sentences to translate with the same settings; entries with equal `batch_key` may share a batch."""
 
-    def __init__(self, model: str, to: str, asked: AskedSettings, glossary: Glossary, sentences: Sequence[str]) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        model: str,
+        to: str,
+        asked: AskedSettings,
+        glossary: Glossary,
+        sentences: Sequence[str],
+        *,
+        by_turns: bool = False,
+    ) -> None:
+        super().__init__(by_turns=by_turns)
         self.model, self.to, self.asked, self.glossary = model, to, asked, glossary
         self.batch_key = (model, to, asked, glossary)
         self.remaining, self.answers = deque(sentences), list[Translation]()
@@ -103,7 +115,8 @@ class Engine:
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
         self.registry, self.queue_limit, self.batch_size, self.on_batch = registry, queue_limit, batch_size, on_batch
-        self._queue: deque[QueueEntry] = deque()
+        self._queue, self._documents = deque[QueueEntry](), deque[QueueEntry]()
+        self._document_next = False
         self._changed = threading.Condition()
         self._closing = False
         self._seconds_per_entry = 0.1  # a running mean, from which Retry-After is computed
@@ -112,19 +125,20 @@ class Engine:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
-        """Finish all accepted requests, then stop."""
+    def close(self, seconds: float | None = None) -> None:
+        """Finish all accepted requests, then stop; waits for that `seconds` at most."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(seconds)
 
     def halt(self, seconds: float) -> bool:
         """Clear the queue and stop; returns whether the thread ended within `seconds`."""
         with self._changed:
             self._closing = True
             self._queue.clear()
+            self._documents.clear()
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -132,7 +146,7 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self._documents)
 
     async def translate(
         self,
@@ -143,18 +157,21 @@ class Engine:
         accepted: bool = False,
         asked: AskedSettings = AS_THE_MODEL,
         glossary: Glossary = NO_TERMS,
+        by_turns: bool = False,
     ) -> list[Translation]:
         """Translate sentences, in batches shared with other requests to the same model with the same settings.
 
         Pass `accepted` for later parts of a request that was accepted: they are not refused when the queue is full.
+        Pass `by_turns` for documents.
         """
         if not sentences:
             return []
-        return await self._put(SentencesToTranslate(model, to, asked, glossary, sentences), bounded=not accepted)
+        entry = SentencesToTranslate(model, to, asked, glossary, sentences, by_turns=by_turns)
+        return await self._put(entry, bounded=not accepted)
 
-    async def run(self, work: Callable[[], T], *, accepted: bool = False) -> T:
+    async def run(self, work: Callable[[], T], *, accepted: bool = False, by_turns: bool = False) -> T:
         """Call a function in the computing thread."""
-        return await self._put(FunctionCall(work), bounded=not accepted)
+        return await self._put(FunctionCall(work, by_turns=by_turns), bounded=not accepted)
 
     async def stream(self, begin: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         """Run an iterator in time slices and yield the newest item of each slice.
@@ -182,7 +199,7 @@ class Engine:
                 seconds = max(1, round(self._seconds_per_entry * len(self._queue)))
                 message = f"{self.queue_limit} requests are waiting; try again in {seconds} s"
                 raise BusyError(message, retry_after=seconds)
-            self._queue.append(entry)
+            (self._documents if entry.by_turns else self._queue).append(entry)
             self._changed.notify()
         return await entry.future
 
@@ -203,10 +220,13 @@ class Engine:
     def _next(self) -> QueueEntry | None:
         with self._changed:
             while True:
-                while self._queue and self._queue[0].abandoned:
-                    self._queue.popleft()
-                if self._queue:
-                    return self._queue.popleft()
+                for queue in (self._queue, self._documents):
+                    while queue and queue[0].abandoned:
+                        queue.popleft()
+                if self._queue or self._documents:
+                    document = bool(self._documents) and (self._document_next or not self._queue)
+                    self._document_next = not document
+                    return (self._documents if document else self._queue).popleft()
                 if self._closing:
                     return None
                 self._changed.wait()
@@ -214,8 +234,12 @@ class Engine:
     def _translate_batch(self, first: SentencesToTranslate) -> int:
         """Translate one batch, filled round-robin from `first` and entries with its key; returns how many shared it."""
         with self._changed:
-            queued = [each for each in self._queue if isinstance(each, SentencesToTranslate)]
-        others = [each for each in queued if each.batch_key == first.batch_key and not each.abandoned]
+            queued = [each for each in (*self._queue, *self._documents) if isinstance(each, SentencesToTranslate)]
+        others = [
+            each
+            for each in queued
+            if each.batch_key == first.batch_key and each.by_turns == first.by_turns and not each.abandoned
+        ]
         entries, batch = [first, *others], list[tuple[SentencesToTranslate, str]]()
         while len(batch) < self.batch_size and (unfinished := [entry for entry in entries if entry.remaining]):
             batch += [(entry, entry.remaining.popleft()) for entry in unfinished[: self.batch_size - len(batch)]]
@@ -224,8 +248,10 @@ class Engine:
         sharing = {id(entry): entry for entry, _ in batch}.values()
         done = [entry for entry in sharing if not entry.remaining]
         with self._changed:
-            left = [entry for entry in self._queue if entry not in done]
-            self._queue = deque(left if first in done or first.future.done() else [*left, first])
+            self._queue = deque(entry for entry in self._queue if entry not in done)
+            self._documents = deque(entry for entry in self._documents if entry not in done)
+            if first not in done and not first.future.done():
+                (self._documents if first.by_turns else self._queue).append(first)
         for entry in done:
             entry.resolve(entry.answers)
         return len(sharing)

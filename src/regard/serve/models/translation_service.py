@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
@@ -16,7 +15,8 @@ from starlette.requests import Request
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
-from regard.documents.markup import Translate, Translated
+from regard.documents.known_answers import KnownAnswers
+from regard.documents.markup import Translated
 from regard.documents.memory import MOST_MATCHES, KeptAnswers, MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
 from regard.documents.translate import TextCollector
@@ -27,7 +27,7 @@ from regard.families.translation.quality import Assessment
 from regard.families.translation.translation import Partial, Translation, joined
 from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
-from regard.serve.http.responses import BusyError, wait_for_result
+from regard.serve.http.responses import wait_for_result
 from regard.serve.models.batching import AS_THE_MODEL, AskedSettings, Engine
 from regard.serve.models.registry import LanguageRoutes, ModelInfo, ModelRegistry, Route
 from regard.serve.settings import ServeSettings
@@ -107,7 +107,7 @@ def ranked(answer: Translation, rank: int) -> Translation:
 T = TypeVar("T")
 SPLIT_IN_THREAD = 2000  # characters from which splitting runs in a thread
 STREAM_BATCH = 16  # sentences per batch of a stream; small, so that readers see progress
-DOCUMENT_THREADS = 16  # documents processed at once; more would only wait for the same engine
+SPLITTING_THREADS = 4
 
 
 class TranslationService:
@@ -116,8 +116,8 @@ class TranslationService:
     def __init__(self, registry: ModelRegistry, engine: Engine, settings: ServeSettings) -> None:
         self.registry, self.engine, self.settings = registry, engine, settings
         self.languages, self.memory = LanguageRoutes(registry), ServerMemory(registry, settings)
-        # Documents have their own threads, so that short requests never wait for one.
-        self._document_threads = CapacityLimiter(DOCUMENT_THREADS)
+        # Long texts are split in threads of their own, so that no other request waits for one.
+        self._splitting = CapacityLimiter(SPLITTING_THREADS)
 
     async def compute(self, request: Request, work: Callable[[], T]) -> T:
         """Call a function in the computing thread, for a client that waits for the result."""
@@ -170,7 +170,9 @@ class TranslationService:
             return [split_text(text, language) for text in texts]
 
         # Splitting long texts takes many milliseconds. In a thread it does not block other requests.
-        return split() if sum(map(len, texts)) < SPLIT_IN_THREAD else await to_thread.run_sync(split)
+        if sum(map(len, texts)) < SPLIT_IN_THREAD:
+            return split()
+        return await to_thread.run_sync(split, limiter=self._splitting)
 
     async def stream(
         self,
@@ -213,11 +215,15 @@ class TranslationService:
         self, route: Route, texts: Sequence[str], glossary: Glossary = NO_TERMS
     ) -> tuple[list[str], bool]:
         """Translate the text of HTML pages; tags stay around the words they enclosed. Also whether a limit cut any."""
-
-        def work(translate: Translate) -> list[str]:
-            return translate_html(texts, translate, route[0][0].source, route[-1][1])
-
-        return await self.run_document(route, work, glossary)
+        translate, known = DocumentTranslator(self, route, glossary, by_turns=False), dict[str, Translated]()
+        while True:
+            answers = KnownAnswers(known)
+            asked = texts, answers, route[0][0].source, route[-1][1]
+            pages = await to_thread.run_sync(translate_html, *asked, limiter=self._splitting)
+            if not answers.missing:
+                return pages, translate.truncated
+            missing = list(answers.missing)
+            known |= zip(missing, await translate(missing), strict=True)
 
     async def unknown_in_html(self, info: ModelInfo, pages: Sequence[str]) -> list[list[UnknownWord]]:
         """The words of each HTML page that the model does not know, with their positions in the page."""
@@ -231,54 +237,30 @@ class TranslationService:
 
         return await self.engine.run(find, accepted=True)
 
-    async def run_document(
-        self, route: Route, work: Callable[[Translate], T], glossary: Glossary = NO_TERMS
-    ) -> tuple[T, bool]:
-        """Run `work` in a thread with a function that translates; stops when the client disconnects.
 
-        Returns the result of `work`, and whether a length limit cut any translation.
-        """
-        if self._document_threads.statistics().tasks_waiting >= self.settings.queue:
-            raise BusyError(f"{self.settings.queue} documents are waiting; try again later", retry_after=5)
+class DocumentTranslator:
+    """Translates the texts of a document, with word alignments to put markup back by."""
+
+    def __init__(self, service: TranslationService, route: Route, glossary: Glossary, *, by_turns: bool = True) -> None:
+        """With `by_turns` all documents together take turns with short requests, batch by batch."""
         _check_terms(route, glossary)
-        client = EngineClient(self, route, glossary)
-        try:
-            return await to_thread.run_sync(work, client, limiter=self._document_threads), client.truncated
-        finally:
-            client.cancel()
-
-
-class EngineClient:
-    """Lets another thread translate through the engine: a blocking call that returns texts with word alignments."""
-
-    def __init__(self, service: TranslationService, route: Route, glossary: Glossary = NO_TERMS) -> None:
         self.service, self.engine = service, service.engine
-        self.route, self.glossary, self.truncated = route, glossary, False
-        self._loop = asyncio.get_running_loop()
-        self._running: asyncio.Task[Any] | None = None
-        self._accepted = self._cancelled = False
+        self.route, self.glossary, self.by_turns, self.truncated = route, glossary, by_turns, False
+        self._accepted = by_turns
 
-    def __call__(self, texts: list[str]) -> list[Translated]:
-        return asyncio.run_coroutine_threadsafe(self._translate(texts), self._loop).result()
-
-    def cancel(self) -> None:
-        """Drop the running call; every later call raises CancelledError in its thread."""
-        self._cancelled = True
-        if self._running is not None:
-            self._running.cancel()
-
-    async def _translate(self, texts: list[str]) -> list[Translated]:
-        if self._cancelled:
-            raise asyncio.CancelledError
-        self._running = asyncio.current_task()
+    async def __call__(self, texts: Sequence[str]) -> list[Translated]:
         hops: list[list[Translation]] = []
         for info, to in self.route:
-            found = await self.engine.translate(info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary)
+            found = await self.engine.translate(
+                info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary, by_turns=self.by_turns
+            )
             hops.append(self.service.memory.applied(info, to, found, glossary=self.glossary))
             self._accepted, texts = True, [each.text for each in hops[-1]]
         self.truncated |= any(each.truncated for answers in hops for each in answers)
         ways = list(zip(*hops, strict=True))
-        return await self.engine.run(lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True)
+        return await self.engine.run(
+            lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True, by_turns=self.by_turns
+        )
 
 
 def html_text(page: str, language: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,26 +16,27 @@ from regard.data.formats.languages import language_name, same_language, styled
 from regard.data.tokenizers.unknown_words import UnknownWord
 from regard.documents.language_id import Detected
 from regard.documents.translate import SUFFIXES
-from regard.errors import DataError, UsageError
+from regard.errors import UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.quality import Assessment
 from regard.serve.http.fields import (
+    open_fields,
     optional_flag,
-    optional_glossary,
     optional_integer,
     read_fields,
+    read_glossary,
     required_file,
     required_text,
     required_texts,
 )
 from regard.serve.http.guard import ApiKeys, bearer_key
-from regard.serve.http.responses import ERRORS, ForbiddenError, wait_for_result
+from regard.serve.http.responses import ERRORS, ForbiddenError, is_done, wait_for_result
 from regard.serve.jobs.comparison import SUGGESTIONS
-from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder
+from regard.serve.jobs.documents import AUTO, Document, DocumentJobs
 from regard.serve.models.batching import AskedSettings
 from regard.serve.models.translation_service import TranslationService, html_text
 
-AUTO = "auto"  # as source language: detect it
+PATIENCE = 20.0  # seconds until a file that is not done is answered with the address of its job
 MAX_SUGGESTIONS = 16 * 2**20  # bytes of their file
 NOT_ASSESSED: dict[str, Any] = {"quality": None, "doubts": [], "flags": []}  # of a text that needs no translation
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
@@ -50,16 +51,19 @@ def _body(**properties: Any) -> dict[str, Any]:
     return {"requestBody": {"content": {kind: {"schema": schema} for kind in kinds}}}
 
 
-def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_folder: ServerTempFolder) -> APIRouter:
-    """The routes; `folder` keeps suggested translations, `temp_folder` the uploaded documents."""
-    router = APIRouter(tags=["LibreTranslate"], responses=ERRORS)
-    settings, files = service.settings, DocumentFiles(temp_folder)
+def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, documents: DocumentJobs) -> APIRouter:
+    """The routes; `folder` keeps suggested translations."""
+    router, settings = APIRouter(tags=["LibreTranslate"], responses=ERRORS), service.settings
 
     async def fields(request: Request) -> dict[str, Any]:
         given = await read_fields(request)
-        if not keys.accept(str(given.get("api_key") or "") or bearer_key(request.headers)):
-            raise ForbiddenError("Invalid API key")
+        await check_key(request, given)
         return given
+
+    async def check_key(request: Request, given: Mapping[str, Any]) -> None:
+        key = str(given.get("api_key") or "") or bearer_key(request.headers)
+        if not await keys.accept(key, request.scope):
+            raise ForbiddenError("Invalid API key")
 
     @router.post(
         "/translate",
@@ -86,7 +90,8 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         asked_quality = optional_flag(given, "quality")
         if asked_quality and form != "text":
             raise UsageError("quality is estimated for texts: leave out format, or quality")
-        work = _translate_all(service, found, sources, target, form, count, optional_glossary(given), asked_quality)
+        glossary = await read_glossary(given, settings)
+        work = _translate_all(service, found, sources, target, form, count, glossary, asked_quality)
         answers = await wait_for_result(request, work, seconds=settings.seconds)
         values: dict[str, list[Any]] = {"translatedText": [each.text for each in answers]}
         if detected:
@@ -130,30 +135,46 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
             "type": "object", "required": ["file", "source", "target"],
             "properties": {
                 "file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "glossary": TEXT, "api_key": TEXT,
+                "replace": {"type": "boolean"},
             },
         }}}}},
     )  # fmt: skip
     async def translate_file(request: Request) -> dict[str, Any]:
-        given = await fields(request)
-        upload, source = required_file(given, "file"), required_text(given, "source")
-        target, glossary = required_text(given, "target"), optional_glossary(given)
-        path, told = files.save(upload.name, upload.content), dict[str, Any]()
-        if source == AUTO:
-            found = await run_in_threadpool(detect_document, service, files, path, target)
-            source, told["detectedLanguage"] = found.language, _confidence(found)
-        if told and same_language(source, target):
-            token = files.copy_unchanged(path)
-        else:
-            route = service.languages.find_route(source, target)
-            reads, to = route[0][0].source, route[-1][1]
-            work = service.run_document(route, lambda translate: files.translate(path, translate, reads, to), glossary)
-            token, truncated = await wait_for_result(request, work, seconds=settings.seconds)
-            told |= {"truncated": True} if truncated else {}
-        return {"translatedFileUrl": str(request.url_for("download_file", token=token)), **told}
+        """The address of the translated file, which is sent there when it is done; `job` is where its progress is."""
+        async with open_fields(request) as given:
+            await check_key(request, given)
+            upload = required_file(given, "file")
+            source, target = required_text(given, "source"), required_text(given, "target")
+            glossary, replace = await read_glossary(given, settings), optional_flag(given, "replace")
+            document = await documents.save(upload.filename or "", upload.file)
+        task = documents.start(document, source, target, glossary=glossary, replace=replace)
+        try:
+            if await is_done(request, task, seconds=min(PATIENCE, settings.seconds)):
+                task.result()
+        except BaseException:
+            documents.remove(document.token)
+            raise
+        address = str(request.url_for("download_file", token=document.token))
+        return {"translatedFileUrl": address, **_document_state(request, document)}
+
+    @router.get("/translate_file/{token}")
+    async def document_state(request: Request, token: str) -> dict[str, Any]:
+        """How far the translation of a file is."""
+        document = documents.find(token)
+        if document.task is not None and not document.running:
+            document.task.result()
+        return _document_state(request, document)
+
+    @router.delete("/translate_file/{token}")
+    async def stop_document(token: str) -> dict[str, bool]:
+        """Stop the translation of a file, and remove it."""
+        documents.remove(token)
+        return {"success": True}
 
     @router.get("/download_file/{token}")
-    def download_file(token: str) -> FileResponse:
-        path, name = files.find(token)
+    async def download_file(request: Request, token: str) -> FileResponse:
+        """A translated file, when it is translated."""
+        path, name = await documents.translation(request, token)
         return FileResponse(path, filename=name, media_type="application/octet-stream")
 
     @router.post("/suggest", openapi_extra=_body(q=TEXT, s=TEXT, source=TEXT, target=TEXT))
@@ -232,16 +253,17 @@ def _detect(service: TranslationService, found: list[str], target: str, form: st
     return [_confidence(service.languages.detect_language(text, target)[0]) for text in plain]
 
 
-def detect_document(service: TranslationService, files: DocumentFiles, path: Path, target: str) -> Detected:
-    """The language of a document, among those that some model translates into the target."""
-    sources = service.languages.source_languages(target)
-    for source in sources:
-        try:
-            return service.languages.detect_language(files.extract_text(path, source, target), target)[0]
-        except DataError:  # such as an XLIFF file that declares another source language
-            if source == sources[-1]:
-                raise
-    raise UsageError(f"{target} is not supported")
+def _document_state(request: Request, document: Document) -> dict[str, Any]:
+    """What is known of a document; only the language is part of LibreTranslate's API."""
+    told: dict[str, Any] = {}
+    if document.running:
+        told["job"] = str(request.url_for("document_state", token=document.token))
+        told |= {"sentences": document.sentences, "of": document.of}
+    if document.detected:
+        told["detectedLanguage"] = _confidence(document.detected)
+    if document.truncated:
+        told["truncated"] = True
+    return told | document.counts
 
 
 def _confidence(found: Detected) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -17,21 +16,19 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from regard.data.formats.languages import same_language
 from regard.documents.language_id import Detected
-from regard.documents.markup import Translate, Translated
 from regard.errors import UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.translation import Translation, joined
 from regard.families.translation.translator import Translator
 from regard.look.page import quantise
 from regard.search.search_tree import Growth, path_to
-from regard.serve.http.fields import optional_glossary, read_fields, required_file, required_text
+from regard.serve.http.fields import open_fields, optional_flag, read_glossary, required_file, required_text
 from regard.serve.http.responses import StrictRequest, keyed_router, server_sent_events, stream_events, wait_for_result
-from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder
+from regard.serve.jobs.documents import AUTO, Document, DocumentJobs
 from regard.serve.models.attention_cache import encode
 from regard.serve.models.batching import AskedSettings
 from regard.serve.models.registry import ModelInfo, Route
-from regard.serve.models.translation_service import STREAM_BATCH, TranslatedText, TranslationService, ranked
-from regard.serve.routes.libretranslate import AUTO, detect_document
+from regard.serve.models.translation_service import TranslatedText, TranslationService, ranked
 
 PROGRESS_INTERVAL = 0.4  # seconds between two progress events
 FORM_SCHEMA = {
@@ -40,6 +37,7 @@ FORM_SCHEMA = {
     "properties": {
         "file": {"type": "string", "format": "binary"},
         **{field: {"type": "string"} for field in ("source", "to", "model", "glossary")},
+        "replace": {"type": "boolean"},
     },
 }
 
@@ -60,9 +58,8 @@ class TranslateRequest(StrictRequest):
     glossary: str = ""  # lines of source TAB target
 
 
-def translate_router(service: TranslationService, temp_folder: ServerTempFolder) -> APIRouter:
-    router = keyed_router("/api")
-    seconds, files = service.settings.seconds, DocumentFiles(temp_folder)
+def translate_router(service: TranslationService, documents: DocumentJobs) -> APIRouter:
+    router, seconds = keyed_router("/api"), service.settings.seconds
 
     @router.post("/translate")
     async def translate(request: Request, asked: TranslateRequest) -> dict[str, Any]:
@@ -80,12 +77,12 @@ def translate_router(service: TranslationService, temp_folder: ServerTempFolder)
     )
     async def translate_document(request: Request) -> StreamingResponse:
         """Progress events; the last one has the token for downloading the translated document."""
-        events = _translate_upload(service, files, await read_fields(request))
+        events = _translate_upload(service, documents, request)
         return await stream_events(request, server_sent_events(events), seconds=service.settings.seconds)
 
     @router.get("/documents/{token}", response_class=FileResponse)
-    def fetch(token: str) -> FileResponse:
-        path, name = files.find(token)
+    async def fetch(request: Request, token: str) -> FileResponse:
+        path, name = await documents.translation(request, token)
         return FileResponse(path, filename=name, media_type="application/octet-stream")
 
     return router
@@ -110,7 +107,7 @@ async def _plan(service: TranslationService, asked: TranslateRequest) -> Plan:
     if (asked.beam or 1) > limits.beam or asked.n_best > limits.alternatives + 1:
         raise UsageError(f"beam may be {limits.beam} at most, and n_best {limits.alternatives + 1}")
     search = AskedSettings(n_best=asked.n_best if asked.n_best > 1 else None, beam=asked.beam or None)
-    glossary = Glossary.parse(service.check_limits([asked.glossary])[0].splitlines())
+    glossary = await read_glossary({"glossary": service.check_limits([asked.glossary])[0]}, limits)
     if asked.model or not asked.source:
         return Plan(text, *_named_model(service, asked), None, search, glossary)
     source = asked.source
@@ -310,66 +307,45 @@ def _search_tree(translator: Translator, growth: Growth) -> dict[str, Any]:
     return {"width": search.width, "nodes": listed}
 
 
-class CountingTranslator:
-    """Wraps a translate function: translates in small batches and counts the finished texts."""
-
-    def __init__(self, translate: Translate) -> None:
-        self.translate, self.done = translate, 0
-
-    def __call__(self, texts: list[str]) -> list[str | Translated]:
-        answers: list[str | Translated] = []
-        for first in range(0, len(texts), STREAM_BATCH):
-            answers += self.translate(texts[first : first + STREAM_BATCH])
-            self.done += len(texts[first : first + STREAM_BATCH])
-        return answers
-
-
 async def _translate_upload(
-    service: TranslationService, files: DocumentFiles, given: Mapping[str, Any]
+    service: TranslationService, documents: DocumentJobs, request: Request
 ) -> AsyncIterator[dict[str, Any]]:
-    upload, source, to = required_file(given, "file"), required_text(given, "source"), required_text(given, "to")
-    glossary = optional_glossary(given)
-    path = await run_in_threadpool(files.save, upload.name, upload.content)
-    if source == AUTO and not given.get("model"):
-        found = await run_in_threadpool(detect_document, service, files, path, to)
-        source = found.language
-        yield {"detected": found._asdict()}
-        if same_language(source, to):
-            yield {"done": True, "token": files.copy_unchanged(path), "unchanged": True}
-            return
-    info, to = _model(service, str(given.get("model") or ""), source, to)
-    if not service.registry.is_loaded(info.id):
-        yield {"loading": info.id}
-    async for event in _progress(service, files, path, info, to, glossary):
-        yield event
-
-
-def _model(service: TranslationService, name: str, source: str, to: str) -> tuple[ModelInfo, str]:
-    if not name:
-        return service.languages.find_model(source, to)
-    info = service.registry.find(name)
-    return info, service.languages.target_language(info, to)
+    """Translate a document and tell its progress; it is given up when its client goes away."""
+    async with open_fields(request) as given:
+        upload, source, to = required_file(given, "file"), required_text(given, "source"), required_text(given, "to")
+        glossary, replace = await read_glossary(given, service.settings), optional_flag(given, "replace")
+        document = await documents.save(upload.filename or "", upload.file)
+    model = str(given.get("model") or "")
+    task = documents.start(document, source, to, model=model, glossary=glossary, replace=replace)
+    try:
+        async for event in _progress(service, document, task):
+            yield event
+    except BaseException:
+        documents.remove(document.token)
+        raise
 
 
 async def _progress(
-    service: TranslationService, files: DocumentFiles, path: Path, info: ModelInfo, to: str, glossary: Glossary
+    service: TranslationService, document: Document, task: asyncio.Task[None]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Translate a document in a thread, and yield progress events until it is done."""
-    total = CountingTranslator(lambda texts: texts)  # counts the texts, and fails early if the document is unreadable
-    await run_in_threadpool(files.translate, path, total, info.source, to)
-    counting: CountingTranslator | None = None
-
-    def work(translate: Translate) -> str:
-        nonlocal counting
-        counting = CountingTranslator(translate)
-        return files.translate(path, counting, info.source, to)
-
-    task = asyncio.ensure_future(service.run_document([(info, to)], work, glossary))
-    try:
-        while not task.done():
-            yield {"sentences": counting.done if counting else 0, "of": total.done}
-            await asyncio.wait({task}, timeout=PROGRESS_INTERVAL)
-        token, truncated = task.result()
-        yield {"done": True, "token": token, "model": info.id, "truncated": truncated}
-    finally:
-        task.cancel()
+    told = set[str]()
+    while not task.done():
+        if document.detected and "detected" not in told:
+            told.add("detected")
+            yield {"detected": document.detected._asdict()}
+        unloaded = [info.id for info, _ in document.route if not service.registry.is_loaded(info.id)]
+        if unloaded and "loading" not in told:
+            told.add("loading")
+            yield {"loading": unloaded[0]}
+        if document.of is not None:
+            yield {"sentences": document.sentences, "of": document.of}
+        await asyncio.wait({task}, timeout=PROGRESS_INTERVAL)
+    task.result()
+    if document.detected and "detected" not in told:
+        yield {"detected": document.detected._asdict()}
+    if document.unchanged:
+        yield {"done": True, "token": document.token, "unchanged": True}
+        return
+    yield {"sentences": document.sentences, "of": document.of}
+    model = document.route[-1][0].id
+    yield {"done": True, "token": document.token, "model": model, "truncated": document.truncated, **document.counts}
