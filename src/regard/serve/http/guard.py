@@ -30,8 +30,9 @@ from regard.serve.http.responses import (
     TooLargeError,
     UnauthorizedError,
     error_response,
+    route_path,
 )
-from regard.serve.settings import ANY, LOOPBACK, ServeSettings
+from regard.serve.settings import ANY, LOOPBACK, PREFIX, ServeSettings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -88,7 +89,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        method, scope = scope["method"], self.proxies.unwrap(scope)
+        method, scope = scope["method"], with_prefix(self.proxies.unwrap(scope), self.settings.root_path)
         began = time.monotonic()
         sent = _ResponseSender(send, self._allowed_origin(scope), without_body=method == "HEAD")
         if method == "HEAD":  # routed as GET; the body is dropped
@@ -107,7 +108,7 @@ class Guard:
         if _is_preflight(scope):
             await Response(status_code=204, headers=CORS)(scope, receive, sent)
             return
-        is_upload = scope["path"] in UPLOAD_PATHS and scope["method"] not in SAFE_METHODS
+        is_upload = route_path(scope) in UPLOAD_PATHS and scope["method"] not in SAFE_METHODS
         if is_upload and self._receiving >= self.settings.receiving:
             raise BusyError(f"{self._receiving} uploads are arriving already; try again later", retry_after=10)
         self._receiving += is_upload
@@ -119,7 +120,7 @@ class Guard:
     @staticmethod
     async def _refuse(scope: Scope, receive: Receive, sent: _ResponseSender, error: HTTPError) -> None:
         if not sent.status:
-            await error_response(scope["path"], error)(scope, receive, sent)
+            await error_response(route_path(scope), error)(scope, receive, sent)
 
     # Checks before the application runs
 
@@ -145,7 +146,7 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limit(scope):
             raise TooLargeError(f"the request has {length} bytes; the limit is {self._limit(scope)}")
-        needs_key = scope["path"].startswith(KEY_PREFIXES) and not _is_preflight(scope)
+        needs_key = route_path(scope).startswith(KEY_PREFIXES) and not _is_preflight(scope)
         if needs_key and not self.keys.accept(bearer_key(headers)):
             raise UnauthorizedError("a valid API key is needed; send it as Authorization: Bearer KEY")
 
@@ -166,12 +167,12 @@ class Guard:
         return origin if origin and {origin.lower(), ANY} & {*self.settings.origins} else ""
 
     def _limit(self, scope: Scope) -> int:
-        return self.settings.upload if scope["path"] in UPLOAD_PATHS else self.settings.body
+        return self.settings.upload if route_path(scope) in UPLOAD_PATHS else self.settings.body
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """`receive` with limits on size and time that hold whatever the Content-Length header says."""
         limit, received = self._limit(scope), 0
-        until = time.monotonic() + self.settings.seconds * (10 if scope["path"] in UPLOAD_PATHS else 1)
+        until = time.monotonic() + self.settings.seconds * (10 if route_path(scope) in UPLOAD_PATHS else 1)
         complete = False
 
         async def limited() -> Message:
@@ -271,10 +272,23 @@ class TrustedProxies:
             MutableHeaders(scope=unwrapped)["host"] = host
         if (scheme := _last(headers, "x-forwarded-proto").lower()) in ("http", "https"):
             unwrapped["scheme"] = scheme
+        if PREFIX.fullmatch(prefix := _last(headers, "x-forwarded-prefix").rstrip("/")):
+            unwrapped["root_path"] = prefix
         hops = [hop for value in headers.getlist("x-forwarded-for") for hop in value.split(",") if hop.strip()]
         while hops and self.trusts(_client(unwrapped)):
             unwrapped["client"] = (hops.pop().strip(), 0)
         return unwrapped
+
+
+def with_prefix(scope: Scope, prefix: str) -> Scope:
+    """The request as ASGI describes one below a prefix: `root_path` is the prefix, and `path` begins with it.
+
+    A trusted proxy's own prefix comes first, then that of the settings. Some proxies take the prefix off the path, and
+    some leave it there.
+    """
+    prefix = scope.get("root_path") or prefix
+    has_prefix = scope["path"] == prefix or scope["path"].startswith(prefix + "/")
+    return {**scope, "root_path": prefix, "path": scope["path"] if has_prefix else prefix + scope["path"]}
 
 
 class AllowedHosts:
