@@ -73,7 +73,7 @@ async function request(path, options, attempt = 0) {
   const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
   let answer;
   try {
-    answer = await fetch(path, { ...options, headers });
+    answer = await fetch(`.${path}`, { ...options, headers }); // relative: a proxy may have the page below a path
   } catch (error) {
     if (isAbort(error)) throw error;
     throw new Problem("The server does not answer. It may have been stopped; start it again with “regard serve”.");

@@ -111,7 +111,6 @@ export async function showReport(seen, view, again) {
   const { report } = seen;
   view.hidden = !report.panels.length && !report.shown_as;
   if (!view.hidden) {
-    await import(`./${report.module}`); // registers the view
     const { markup, layout, open } = viewOf(report.view), pieces = new Map();
     const fetched = async (layer) => bytesOf((await post("/api/inspect/layer", { id: seen.id, layer })).data);
     const weightsOf = (layer) => {
