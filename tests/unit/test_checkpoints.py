@@ -116,7 +116,7 @@ def test_a_writer_killed_between_the_two_renames_loses_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (lambda m: (m / "a.txt").write_text("forst"), r"a\.txt is damaged: its SHA-256"),
+        (lambda m: (m / "a.txt").write_text("forst"), r"a\.txt is damaged, or was edited: its SHA-256"),
         (lambda m: (m / "a.txt").write_text("firs"), r"a\.txt is damaged: it has 4 bytes instead of 5"),
         (lambda m: (m / "train_state" / "b.bin").unlink(), r"b\.bin is missing"),
         (lambda m: (m / "manifest.json").write_text("{}"), r"manifest\.json is damaged"),

@@ -285,8 +285,12 @@ def _choose(values: Mapping[str, Any], options: list[dict[str, Any]], trouble: s
     for number, option in enumerate(options):
         if all(values.get(key) == value for key, value in option.items()):
             return number
-    came = {key: values.get(key) for option in options for key in option}
-    raise CheckpointError(f"{trouble}: it has {came}; expected {' or '.join(map(str, options))}")
+    nearest = max(options, key=lambda option: sum(values.get(key) == value for key, value in option.items()))
+    wrong = next(key for key, value in nearest.items() if values.get(key) != value)
+    others = {key: value for key, value in nearest.items() if key != wrong and values.get(key) == value}
+    allowed = [option[wrong] for option in options if wrong in option and others.items() <= option.items()]
+    expected = " or ".join(dict.fromkeys(map(repr, allowed)))
+    raise CheckpointError(f"{trouble}: it has {wrong} {values.get(wrong)!r}; expected {expected}")
 
 
 @cache

@@ -48,7 +48,7 @@ def compare(
     runs: Annotated[
         Path, typer.Option(help="data: where to train; what is complete there is not trained again.")
     ] = RUNS,
-    sides: Annotated[str, typer.Option(help="pictures: the sides to measure.")] = SIDES,
+    sides: Annotated[str, typer.Option(help="images: the sides to measure.")] = SIDES,
     width: Annotated[int, typer.Option(min=1, help="sequences: the width of every layer.")] = 128,
     as_json: AsJson = False,
     device: Device = "cpu",
@@ -58,7 +58,7 @@ def compare(
     models: an old and a new translator on the same pairs, named with -m in this order: BLEU and chrF of both, and the
     sentences that differ most. length: BLEU against sentence length, for models named with -m. sequences: recurrence,
     convolution and attention on the same sequence. data: accuracy against the number of training images, for recipes
-    named with -m. pictures: memory and time of attention between all patches, written out or fused, and within windows,
+    named with -m. images: memory and time of attention between all patches, written out or fused, and within windows,
     planned and measured. gradients: how far they reach back in an RNN and an LSTM. heads: what more heads cost.
     scaling: what happens to the softmax without the division by √width. superposition: how features share neurons as
     they get sparse.
@@ -81,12 +81,12 @@ def compare(
             _sequences(output, numbers(lengths, ","), width, as_json)
         case "data":
             _data(model, output, numbers(counts, ","), sets, runs, as_json)
-        case "pictures":
+        case "images" | "pictures":
             _pictures(output, numbers(sides, ","), device, as_json)
         case "superposition" | "gradients" | "heads" | "scaling":
             _measured(what, output, as_json)
         case _:
-            choices = ("models", "length", "sequences", "data", "pictures", *MEASURED, "superposition")
+            choices = ("models", "length", "sequences", "data", "images", *MEASURED, "superposition")
             raise UsageError(f"cannot compare {what!r}; choose {listed(choices)}")
 
 

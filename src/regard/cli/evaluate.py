@@ -42,7 +42,7 @@ class Evaluate:
     model on a text (perplexity), and any other model by the metrics of its kind: images, texts, captions, boxes,
     speech, paths, tracks, structures, pairs of proteins, dictionaries.
 
-    Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
+    Example: regard evaluate data:multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate data:glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
 

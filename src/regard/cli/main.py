@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sys
+import tempfile
 import warnings
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -173,7 +177,22 @@ def run(arguments: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            return _complain(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
+            return _complain(f"{error.filename or _full_place(error, arguments)}: {error.strerror or error}", 1)
+
+
+LITTLE = 2**20  # bytes: a disk with less is full
+
+
+def _full_place(error: OSError, arguments: list[str]) -> str:
+    """Which disk is full, if an error without a path says that one is: the first of those that a command may write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        places = [*map(Path, arguments), Path.cwd(), Path(tempfile.gettempdir())]
+        nearest = (next((each for each in (place, *place.parents) if os.path.exists(each)), Path()) for place in places)
+        for place in nearest:
+            if shutil.disk_usage(place).free < LITTLE:
+                return str(place)
+        return "standard output"
+    return "input/output"
 
 
 @cache

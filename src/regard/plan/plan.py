@@ -16,7 +16,7 @@ import torch
 
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
-from regard.config import Config
+from regard.config import Config, nearest
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import UsageError
 from regard.families.catalog import MODELS
@@ -177,6 +177,8 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
     if model in MODELS:
         config, training = _of_preset(what, model, preset, sets)
         return Subject(model, config, training, _usual_tokens(config))
+    if preset and not Path(what).exists():
+        raise UsageError(f"{what}: there is no model {model!r}; {nearest(model, MODELS)}")
     recipe = load_recipe(what, sets)
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))

@@ -45,9 +45,7 @@ class Verb:
     abilities: ClassVar[tuple[str, ...]] = ()  # a pipeline of the catalog with one of these can do it
     method: ClassVar[str] = ""  # ... if it also has this method
     does: ClassVar[str] = ""  # the same in words: "detect objects"
-    heads: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the heads of models that were trained for it; empty: the ability says it
+    heads: ClassVar[tuple[str, ...]] = ()  # the heads of models that were trained for it; empty: the ability says it
     groups: ClassVar[Mapping[str, str]] = {}  # its options in `--help`: fields, apart by spaces, by title
 
     model: Model
@@ -193,7 +191,7 @@ class LineVerb(AttentionVerb):
             for given, answer in zip(chunk, self._each(chunk), strict=True):
                 number += 1
                 if isinstance(answer, DataError):
-                    print(f"regard: line {number} is {self.refused_as}: {answer}", file=sys.stderr)
+                    print(f"regard: {self.unit[:-1]} {number} is {self.refused_as}: {answer}", file=sys.stderr)
                 yield given, None if isinstance(answer, DataError) else answer
 
     def _each(self, chunk: list[Any]) -> Iterator[Any]:
