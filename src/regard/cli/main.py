@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -187,10 +188,11 @@ def _full_place(error: OSError, arguments: list[str]) -> str:
     """Which disk is full, if an error without a path says that one is: the first of those that a command may write."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         places = [*map(Path, arguments), Path.cwd(), Path(tempfile.gettempdir())]
-        nearest = (next((each for each in (place, *place.parents) if os.path.exists(each)), Path()) for place in places)
-        for place in nearest:
-            if shutil.disk_usage(place).free < LITTLE:
-                return str(place)
+        for place in places:
+            with suppress(OSError, ValueError):  # a text among the arguments that cannot be the name of a file
+                folder = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
+                if shutil.disk_usage(folder).free < LITTLE:
+                    return str(folder)
         return "standard output"
     return "input/output"
 

@@ -46,7 +46,7 @@ def _similar(name: str) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     near = near or [each for each in names if words & set(each.split("-"))][:MOST_SIMILAR]
     if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
+        return f"did you mean {', '.join(map(repr, near[:-1]))}{' or ' * (len(near) > 1)}{near[-1]!r}?"
     return "`regard models` lists them; pairs-transformer learns from sentence pairs of yours"
 
 
