@@ -39,7 +39,7 @@ OWN = {  # verbs that belong to no family: the function of this name in the modu
         USE: {"serve": "Serve the page and the LibreTranslate and OpenAI APIs"},
         MEASURE: {
             "evaluate": "Measure a model by the metrics of its kind",
-            "compare": "Compare two translators on the same sentences, or several",
+            "compare": "Compare models on the same data",
             "bench": "Time the same work in Regard and in other libraries",
         },
         INSIDE: {
