@@ -44,6 +44,7 @@ def test_dimensionality_is_the_formula():
 
 def test_the_command_prints_and_draws(found, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.claims.superposition.superposition", lambda sparsities: found)
-    run = CliRunner().invoke(app, ["claims", "superposition", "--sizes", "0,99", "--json", "-o", str(tmp_path / "s.png")])
+    arguments = ["claims", "superposition", "--sizes", "0,99", "--json", "-o", str(tmp_path / "s.png")]
+    run = CliRunner().invoke(app, arguments)
     assert json.loads(run.stdout) == superposition_rows(found)
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
