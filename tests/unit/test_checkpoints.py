@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ def test_a_writer_killed_between_the_two_renames_loses_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (lambda m: (m / "a.txt").write_text("forst"), r"a\.txt is damaged: its SHA-256"),
+        (lambda m: (m / "a.txt").write_text("forst"), r"a\.txt is damaged, or was edited: its SHA-256"),
         (lambda m: (m / "a.txt").write_text("firs"), r"a\.txt is damaged: it has 4 bytes instead of 5"),
         (lambda m: (m / "train_state" / "b.bin").unlink(), r"b\.bin is missing"),
         (lambda m: (m / "manifest.json").write_text("{}"), r"manifest\.json is damaged"),
@@ -383,6 +384,14 @@ def test_a_config_that_makes_no_model_is_explained(about, says, tmp_path):
     )
     with pytest.raises(CheckpointError, match=says):
         checkpoints.load_model(tmp_path / "m")
+
+
+def test_an_exported_folder_may_be_edited_by_hand(gpt_folder, tmp_path):
+    folder = shutil.copytree(gpt_folder, tmp_path / "exported")
+    assert not (folder / "manifest.json").exists()
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | {"layer_norm_epsilon": 1e-6}, indent=4))
+    assert checkpoints.load_model(folder).config.norm_epsilon == 1e-6
 
 
 def test_the_card_tells_data_results_and_use():

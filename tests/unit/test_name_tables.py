@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.checkpoints import tables
 from regard.checkpoints.tables import TABLES, NameTable, read_table
 from regard.config import Config
 from regard.errors import CheckpointError, ConfigError
@@ -133,12 +134,24 @@ def test_configs_translate_both_ways():
     [
         ({}, "folder lacks vocab_size"),
         ({"vocab_size": 7, "decoder_vocab_size": 8}, "decoder_vocab_size 8 but vocab_size 7"),
-        ({"vocab_size": 7, "shared": "maybe"}, "cannot be read: it has {'shared': 'maybe'}; expected .* or "),
+        ({"vocab_size": 7, "shared": "maybe"}, "cannot be read: it has shared 'maybe'; expected True or False$"),
     ],
 )
 def test_a_config_of_theirs_without_a_counterpart_is_refused(values, says):
     with pytest.raises(CheckpointError, match=says):
         table().config.to_ours(values, SOURCE)
+
+
+def test_a_wrong_config_is_told_by_the_one_key_that_is_wrong():
+    options = [{"act": "relu", "gated": False}, {"act": "gelu", "gated": True}, {"act": "silu", "gated": True}]
+    for values, says in (
+        ({"act": "swish", "gated": True}, "act 'swish'; expected 'gelu' or 'silu'"),
+        ({"act": "relu", "gated": True}, "gated True; expected False"),
+        ({"act": "tanh"}, "act 'tanh'; expected 'relu' or 'gelu' or 'silu'"),
+    ):
+        with pytest.raises(CheckpointError) as refused:
+            tables._choose(values, options, "no")
+        assert str(refused.value) == f"no: it has {says}"
 
 
 def test_a_config_of_ours_without_a_counterpart_is_refused():

@@ -32,18 +32,21 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 log = logging.getLogger("regard.checkpoints")
 
 
-def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0) -> None:
+def write_folder(folder: Path, write: Callable[[Path], None], *, needs: int = 0, sealed: bool = True) -> None:
     """Let `write` fill a temporary folder, then replace `folder` by it atomically; `needs` is the expected size."""
-    with new_folder(folder, needs=needs) as temporary:
+    with new_folder(folder, needs=needs, sealed=sealed) as temporary:
         write(temporary)
 
 
 @contextlib.contextmanager
-def new_folder(folder: Path, *, needs: int = 0) -> Iterator[Path]:
-    """A temporary folder that replaces `folder` atomically if the block ends without an error."""
+def new_folder(folder: Path, *, needs: int = 0, sealed: bool = True) -> Iterator[Path]:
+    """A temporary folder that replaces `folder` atomically if the block ends without an error.
+
+    A folder that is not sealed has no manifest: its files may be edited by hand.
+    """
     with _hidden_folder(folder, needs) as temporary:
         yield temporary
-        _seal(temporary)
+        _seal(temporary) if sealed else _sync_all(temporary)
         _move_into_place(temporary, folder)
 
 
@@ -74,7 +77,10 @@ def verify(folder: Path) -> None:
     _check_sizes(folder, files)
     for name, entry in files.items():
         if _digest(folder / name) != entry["sha256"]:
-            raise CheckpointError(f"{folder / name} is damaged: its SHA-256 is not the one in {MANIFEST}; {_ADVICE}")
+            raise CheckpointError(
+                f"{folder / name} is damaged, or was edited: its SHA-256 is not the one in {MANIFEST}, which seals "
+                f"checkpoints; {_ADVICE}"
+            )
 
 
 def is_sealed(folder: Path) -> bool:
@@ -204,15 +210,21 @@ def _explain(error: OSError | RuntimeError, folder: Path, temporary: Path, needs
 
 
 def _seal(folder: Path) -> None:
-    """Write the manifest, and sync every file and folder to disk, the manifest last."""
+    """Sync every file and folder to disk, and write the manifest after them."""
     names = _names(folder)
     checked = (name for name in names if not _is_note(name))
     entries = {n: {"size": (folder / n).stat().st_size, "sha256": _digest(folder / n)} for n in checked}
-    for name in names:
-        _sync(folder / name)
+    _sync_all(folder)
     (folder / MANIFEST).write_bytes(_render(entries))
-    for path in [folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
+    for path in (folder / MANIFEST, folder):
         _sync(path)
+
+
+def _sync_all(folder: Path) -> None:
+    """Sync every file and folder of a folder to disk, files first."""
+    for path in sorted(folder.rglob("*"), key=lambda path: path.is_dir()):
+        _sync(path)
+    _sync(folder)
 
 
 def _names(folder: Path) -> list[str]:

@@ -108,7 +108,7 @@ def export_tensors(
         if extras is not None:
             extras(temporary)
 
-    write_folder(folder, write, needs=sum(tensor.nbytes for tensor in tensors.values()))
+    write_folder(folder, write, needs=sum(tensor.nbytes for tensor in tensors.values()), sealed=False)
 
 
 def table_for(name: str, config: Config) -> NameTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -171,4 +172,6 @@ def find_claim(name: str) -> Claim:
     for claim in CLAIMS:
         if claim.name == name:
             return claim
-    raise UsageError(f"there is no claim {name!r}; `regard claims` lists {len(CLAIMS)} of them")
+    near = difflib.get_close_matches(name, [claim.name for claim in CLAIMS], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"`regard claims` lists {len(CLAIMS)} of them"
+    raise UsageError(f"there is no claim {name!r}; {hint}")

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from regard.verbs.options import AsJson
+from regard.cli.tables import DEFAULT_WIDTH, measure_over
+from regard.verbs.options import AsJson, Device, numbers, refuse_given
 
 
 def claims(
@@ -26,12 +27,20 @@ def claims(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="One claim: where to draw its figures, FILE.svg or .png.")
     ] = None,
+    sizes: Annotated[
+        str, typer.Option(help="One claim that is measured: print what it measures at these sizes, such as 32,64,128.")
+    ] = "",
+    width: Annotated[int, typer.Option(min=1, help="three-ways with --sizes: of every layer.")] = DEFAULT_WIDTH,
     as_json: AsJson = False,
+    device: Device = "cpu",
 ) -> None:
     """Test what the lectures claim, on built-in data: holds, does not hold, or depends, with the figures.
 
+    With --sizes, the figures alone: three-ways by length, windows by the side of images, gradient-flow by steps back,
+    heads-cost by the number of heads, scaling by width, superposition by sparsity in percent.
+
     Example: regard claims scaling permutation --figures
-    Example: regard claims fixed-context -o length.svg
+    Example: regard claims three-ways --sizes 32,128,512 -o ways.svg
     Example: regard claims --all
     """
     from regard.claims.claims import CLAIMS, ClaimOptions, find_claim
@@ -54,6 +63,12 @@ def claims(
         if len(chosen) > 1:
             raise UsageError("an image shows the figures of one claim; name one")
         check_name(output)  # fail before the work, not after it
+    if sizes:
+        if len(chosen) > 1:
+            raise UsageError("--sizes is for one claim; name one")
+        measure_over(chosen[0].name, numbers(sizes, ","), output, width=width, device=device, as_json=as_json)
+        return
+    refuse_given({"--width": width != DEFAULT_WIDTH, "--device": device != "cpu"}, "is for --sizes")
     options, results, begin = ClaimOptions(seeds, steps, runs), [], time.monotonic()
     for claim in chosen:
         start = time.monotonic()

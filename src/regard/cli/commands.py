@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 import typer
@@ -45,9 +46,9 @@ class ByModel(TyperCommand):
     the way, and from then on the command is that verb. Without a model, `--help` lists the ways with their options.
     """
 
-    def __init__(self, name: str, about: str, ways: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, text: str, ways: Mapping[str, Any]) -> None:
         super().__init__(
-            name, help=about, context_settings=HELP, options_metavar="[INPUT]... -m MODEL [OPTIONS]",
+            name, help=about(text), context_settings=HELP, options_metavar="[INPUT]... -m MODEL [OPTIONS]",
             rich_markup_mode=None,
         )  # fmt: skip
         self.ways = ways
@@ -118,10 +119,17 @@ def command(name: str | None, verb: Any) -> Any:
         group.name = name
         return group
     alone = typer.Typer(**STYLE)
-    alone.command(name, context_settings=HELP, cls=Grouped)(as_command(verb))
+    alone.command(name, context_settings=HELP, cls=Grouped, help=about(verb.__doc__))(as_command(verb))
     made: Any = typer.main.get_command(alone)
     made.groups = getattr(verb, "groups", {})
     return made
+
+
+def about(text: str | None) -> str:
+    """The help of a verb, with its examples as they are typed: one on a line, and not wrapped."""
+    explained, example, examples = cleandoc(text or "").partition("\nExample: ")
+    lines = [line for line in f"{example.strip()} {examples}".splitlines() if line.strip()]
+    return explained + ("\n\n\b\n" + "\n".join(lines) if examples else "")
 
 
 def _model_in(arguments: list[str]) -> str:

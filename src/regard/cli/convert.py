@@ -18,7 +18,8 @@ def convert(
         str,
         typer.Option(
             "--to",
-            help="regard, huggingface (loads in transformers), ctranslate2, onnx, or word2vec (a text file).",
+            help="regard, huggingface (loads in transformers), marian (the same, of translators alone), ctranslate2, "
+            "onnx, or word2vec (a text file).",
         ),
     ] = "regard",
     store: Annotated[

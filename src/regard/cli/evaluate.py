@@ -28,11 +28,13 @@ from regard.verbs.options import (
     refuse_model,
     use_data_root,
 )
+from regard.verbs.progress import Progress
 
 if TYPE_CHECKING:
     from regard.families.contract import OwnEvaluation, PipelineEntry
 
 LAYERS = "layers"  # key of the alignment error rates by layer
+UNIT = "examples"
 ON_ONE_LINE = 5  # numbers
 
 
@@ -42,7 +44,7 @@ class Evaluate:
     model on a text (perplexity), and any other model by the metrics of its kind: images, texts, captions, boxes,
     speech, paths, tracks, structures, pairs of proteins, dictionaries.
 
-    Example: regard evaluate ../shared/data/multi30k/test_2016_flickr -m runs/en-de --beam 5
+    Example: regard evaluate data:multi30k/test_2016_flickr -m runs/en-de --beam 5
     Example: regard evaluate data:glue/RTE/dev.tsv.gz -m runs/glue-rte-minilm
     """
 
@@ -84,7 +86,10 @@ class Evaluate:
                 refuse_given(options_given(self.of(kind)), f"is for {kind.of}")
         if own:
             refuse_given({"--samples": self.samples}, "is for models that forecast")
-            self.say(self.of(own).measure(self.model, self.data, self.options(Path()), **self.loading))
+            with Progress(UNIT) as progress:
+                options = self.options(Path(), progress)
+                results = self.of(own).measure(self.model, self.data, options, **self.loading)
+            self.say(results)
         else:
             self.evaluate_each(entries)
 
@@ -97,9 +102,9 @@ class Evaluate:
     def loading(self) -> dict[str, Any]:
         return {"device": self.device, "allow_pickle": self.allow_pickle, "precision": self.precision}
 
-    def options(self, folder: Path) -> EvaluationOptions:
+    def options(self, folder: Path, progress: Progress) -> EvaluationOptions:
         drawn = {} if self.samples is None else {"samples": self.samples}
-        return EvaluationOptions(folder, self.count, self.seed, self.beam, self.output, **drawn)
+        return EvaluationOptions(folder, self.count, self.seed, self.beam, self.output, progress=progress, **drawn)
 
     def evaluate_each(self, entries: Sequence[PipelineEntry]) -> None:
         """Measure models one by one, print their metrics, and name what could not be read."""
@@ -119,7 +124,9 @@ class Evaluate:
             others = {"--beam": "beam" not in takes and self.beam, "--samples": "samples" not in takes and self.samples}
             refuse_given(others, f"does not apply to {model}")
             pipeline = regard.load(model, **self.loading)
-            found = entry.load(entry.evaluate)(pipeline, self.data, self.options(resolve(local_folder(model))))
+            with Progress(UNIT) as progress:
+                options = self.options(resolve(local_folder(model)), progress)
+                found = entry.load(entry.evaluate)(pipeline, self.data, options)
             results[model], unread = found.scores, unread | dict.fromkeys(found.unread)
         for message in unread:
             print(f"regard: {message}", file=sys.stderr)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sys
+import tempfile
 import warnings
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +39,7 @@ OWN = {  # verbs that belong to no family: the function of this name in the modu
         USE: {"serve": "Serve the page and the LibreTranslate and OpenAI APIs"},
         MEASURE: {
             "evaluate": "Measure a model by the metrics of its kind",
-            "compare": "Compare two translators on the same sentences, or several",
+            "compare": "Compare models on the same data",
             "bench": "Time the same work in Regard and in other libraries",
         },
         INSIDE: {
@@ -173,7 +178,23 @@ def run(arguments: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            return _complain(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
+            return _complain(f"{error.filename or _full_place(error, arguments)}: {error.strerror or error}", 1)
+
+
+LITTLE = 2**20  # bytes: a disk with less is full
+
+
+def _full_place(error: OSError, arguments: list[str]) -> str:
+    """Which disk is full, if an error without a path says that one is: the first of those that a command may write."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        places = [*map(Path, arguments), Path.cwd(), Path(tempfile.gettempdir())]
+        for place in places:
+            with suppress(OSError, ValueError):  # a text among the arguments that cannot be the name of a file
+                folder = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
+                if shutil.disk_usage(folder).free < LITTLE:
+                    return str(folder)
+        return "standard output"
+    return "input/output"
 
 
 @cache

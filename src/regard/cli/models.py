@@ -33,8 +33,10 @@ def models(as_json: AsJson = False, root: DataRoot = "") -> None:
     print("models (train one with --set model.name=…, size with --set model.preset=…)")
     width = max(map(len, MODELS)) + 2
     for name, entry in MODELS.items():
-        purpose = (sys.modules[entry.config.__module__].__doc__ or "").split("\n")[0]
-        print(f"  {name:{width}}{purpose}\n{'':{width + 2}}presets: {', '.join(entry.presets)}")
+        purpose = (sys.modules[entry.config.__module__].__doc__ or "").partition("\n\n")[0]
+        for line in (purpose, f"presets: {', '.join(entry.presets)}"):
+            print(textwrap.fill(line, 120, initial_indent=f"  {name:{width}}", subsequent_indent=" " * (width + 2)))
+            name = ""
     print(f"recipes (regard train NAME; data root {data_root()})")
     for name, recipe in recipes.items():
         print(f"  {name}")

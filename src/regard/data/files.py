@@ -26,12 +26,15 @@ from regard.processes import Share
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that gets its name only when it is complete and synced to disk; a name in .gz packs it.
 
+    Folders that it needs are made.
+
     A link keeps pointing at its file. A device or a pipe (/dev/stdout) has no content to protect: it is written to.
     """
     place = path.resolve()
     partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
     special = place.exists() and not place.is_file() and not place.is_dir()
     try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         with (place if special else partial).open("wb") as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
@@ -52,8 +55,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file atomically, text as UTF-8; folders that it needs are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file atomically, text as UTF-8."""
     with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.layers.example import Example
     from regard.training.recipe.base import Recipe
     from regard.training.task import Task
+    from regard.verbs.progress import Progress
 
 TEXT, IMAGE, HOUSE, AUDIO, PROTEIN, SCENE = "text", "image", "house", "audio", "protein", "scene"  # inputs of pipelines
 FEATURES = "features"  # a dictionary reads another model, whatever that reads
@@ -191,6 +192,13 @@ class EvaluationOptions:
     beam: int | None = None  # None: the model's own beam width
     output: Path | None = None  # a file for more than the scores: a detector's curves
     samples: int = 20  # futures of which the best counts
+    progress: Progress | None = None  # shows how far the evaluation is
+
+    def measured(self, count: int, total: int | None = None) -> None:
+        """So many more examples are measured, of `total` where that is known."""
+        if self.progress is not None:
+            self.progress.total = total
+            self.progress.advance(count)
 
 
 class OwnEvaluation(Protocol):

@@ -16,17 +16,17 @@ import torch
 
 from regard.checkpoints import resolve
 from regard.checkpoints.models import identify
-from regard.config import Config
+from regard.config import Config, nearest
 from regard.data.tokenizers.pair import TokenizerConfig
 from regard.errors import UsageError
-from regard.families.catalog import MODELS
+from regard.families.catalog import MODELS, TASKS
 from regard.families.translation.recipe import TranslationTrainingSection
 from regard.plan.decoding import cache_bytes
 from regard.plan.measure import Measurement, measure_step
 from regard.plan.recorder import FLOAT
 from regard.training.initial_model import initial_folder
-from regard.training.recipe.files import changed
-from regard.training.recipe.load import load_recipe
+from regard.training.recipe.files import changed, read_values
+from regard.training.recipe.load import USUAL, load_recipe
 from regard.training.recipe.sections import FROM_TOKENIZER, ExampleTrainingSection, ModelSection, TrainingSection
 
 LENGTH = 32  # tokens of a sentence by default
@@ -177,12 +177,26 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
     if model in MODELS:
         config, training = _of_preset(what, model, preset, sets)
         return Subject(model, config, training, _usual_tokens(config))
+    if preset and not Path(what).exists():
+        raise UsageError(f"{what}: there is no model {model!r}; {nearest(model, MODELS)}")
+    if "data" not in (values := read_values(what, sets)):
+        return _without_data(what, values)
     recipe = load_recipe(what, sets)
     if recipe.model.init:
         name, config, _ = identify(initial_folder(recipe.model.init))
         return Subject(name, config, recipe.training, LENGTH, recipe.lengths)
     config = _config(recipe.model, recipe.vocabulary)
     return Subject(recipe.model.name, config, recipe.training, LENGTH, recipe.lengths)
+
+
+def _without_data(what: str, values: dict[str, Any]) -> Subject:
+    """A recipe whose data are still to be named: no cost depends on them."""
+    sections = TASKS[values.get("task", USUAL)].recipe.model_fields
+    model, tokenizer, training = (
+        sections[name].annotation.parse(values.get(name, {}), where=what, section=name)  # type: ignore[union-attr]
+        for name in ("model", "tokenizer", "training")
+    )
+    return Subject(model.name, _config(model, tokenizer.size), training, LENGTH)
 
 
 def _usual_tokens(config: Config) -> int:

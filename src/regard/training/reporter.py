@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from regard.training.recipe.sections import Metric
 
-QUIET = 30.0  # seconds after which a run that takes no steps says what it does
+SOON, QUIET = 5.0, 30.0  # seconds without a line after which a run says where it is: the first time, and later
 
 
 class NoReporter:
@@ -40,6 +41,8 @@ class Reporter:
         self.steps = steps
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
+        self._began = self._told = math.nan  # when the first step began, and when something was said last
+        self._first, self._quiet = 0, SOON
         if sys.stderr.isatty():
             columns = (
                 TextColumn("training"),
@@ -61,9 +64,17 @@ class Reporter:
             self._bar.stop()
 
     def step(self, step: int) -> None:
-        """Move the bar."""
+        """Move the bar; where there is none, say where the run is if nothing was said of it for long."""
         if self._bar:
             self._bar.update(self._task, completed=step)
+            return
+        now = time.monotonic()
+        if math.isnan(self._began):
+            self._began, self._told, self._first = now, now, step
+        elif now - self._told >= self._quiet and step > self._first:
+            left = (self.steps - step) * (now - self._began) / (step - self._first)
+            self.say(f"step {step}/{self.steps}  {duration(left)} left")
+            self._quiet = QUIET
 
     def train(self, step: int, row: Mapping[str, float], seconds_left: float) -> None:
         """Report loss, speed and the time left."""
@@ -78,6 +89,7 @@ class Reporter:
         if self._bar:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
+            self._told = time.monotonic()
             say_plainly(text)
 
 

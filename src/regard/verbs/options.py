@@ -25,7 +25,7 @@ Truncate = Annotated[bool, typer.Option("--truncate", help="Cut texts that are t
 DataRoot = Annotated[
     str,
     typer.Option(
-        "--data-root", help="Folder of what recipes call data:NAME. Default: that of REGARD_DATA, else ../shared/data."
+        "--data-root", help="Folder of the files that are named data:NAME. Default: the one that REGARD_DATA names."
     ),
 ]
 Sets = Annotated[list[str], typer.Option("--set", help="Change a value of the recipe: section.key=value. Repeatable.")]
@@ -213,6 +213,8 @@ def located_file(name: str) -> str:
 
 def existing(path: str) -> Path:
     """The path; raises an error if no file is there."""
+    if Path(path).is_dir():
+        raise UsageError(f"{path} is a folder; name a file, or repeat the command for each file in it")
     if not Path(path).is_file():
         raise UsageError(f"there is no file {path!r}")
     return Path(path)

@@ -191,7 +191,7 @@ class LineVerb(AttentionVerb):
             for given, answer in zip(chunk, self._each(chunk), strict=True):
                 number += 1
                 if isinstance(answer, DataError):
-                    print(f"regard: line {number} is {self.refused_as}: {answer}", file=sys.stderr)
+                    print(f"regard: {self.unit[:-1]} {number} is {self.refused_as}: {answer}", file=sys.stderr)
                 yield given, None if isinstance(answer, DataError) else answer
 
     def _each(self, chunk: list[Any]) -> Iterator[Any]:

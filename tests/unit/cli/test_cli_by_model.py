@@ -1,4 +1,4 @@
-"""Verbs that do what a model was trained for: the model chooses the options and the answer; earlier names still work."""
+"""Verbs that do what a model was trained for: it chooses the options and the answer; earlier names still work."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,8 @@
 """Exit codes, one-line errors and help, in this process and as a shell sees them."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,19 +68,27 @@ def test_version_and_the_list_of_verbs(capsys: pytest.CaptureFixture[str]) -> No
         (["plan", "transformer:huge"], 2, "huge"),
         (["train", "phrasebok"], 2, "did you mean 'phrasebook"),
         (["train", "phrasebook", "--set", "training.stepz=1"], 2, "training.steps"),
+        (["train", "vit"], 2, "did you mean 'cifar10-vit', "),
+        (["train", "english-to-french"], 2, "`regard models` lists them; pairs-transformer"),
+        (["train", "phrasebook", "--set", "data.source=French"], 2, "write the code of the language, 'fr'"),
+        (["plan", "transfomer:base"], 2, "did you mean 'transformer'?"),
+        (["claims", "scalling"], 2, "did you mean 'scaling'?"),
+        (["translate", "-i", "."], 2, ". is a folder; name a file"),
         (["translate", "hi", "-m", "no/such/folder"], 1, "no/such/folder"),
         (["translate", "hi", "-i", "a.txt"], 2, "not both"),
         (["translate", "hi", "ho", "--attention", "x.svg"], 2, "exactly one text"),
         (["translate", "hi", "--stream", "--json"], 2, "--json"),
         (["translate", "-i", "missing.txt"], 2, "missing.txt"),
-        (["compare", "nothing"], 2, "choose models, length, sequences"),
+        (["compare", "nothing"], 2, "choose models, length or data"),
         (["compare", "models", "pairs.tsv", "-m", "one"], 2, "the old and the new model"),
         (["compare", "models", "pairs.tsv", "-m", "x=one", "-m", "x=two"], 2, "both models are named 'x'"),
         (["compare", "length", "pairs.tsv"], 2, "takes no pairs"),
         (["compare", "length"], 2, "NAME=FOLDER"),
         (["compare", "sequences", "-o", "x.gif"], 2, ".svg or .png"),
-        (["compare", "sequences", "--width", "30"], 2, "multiple of 4"),
-        (["compare", "sequences", "--lengths", "8,x"], 2, "whole numbers"),
+        (["claims", "three-ways", "--sizes", "8", "--width", "30"], 2, "multiple of 4"),
+        (["claims", "three-ways", "--sizes", "8,x"], 2, "whole numbers"),
+        (["claims", "permutation", "--sizes", "8"], 2, "is not measured over sizes; three-ways, windows"),
+        (["claims", "permutation", "--width", "8"], 2, "--width is for --sizes"),
         (["evaluate"], 2, "--gold FILE"),
         (["evaluate", "phrasebook", "--layers"], 2, "--gold FILE"),
         (["evaluate", "phrasebook", "--merge", "both"], 2, "mutual"),
@@ -94,6 +104,25 @@ def test_a_mistake_is_one_line_and_its_exit_code(
     assert captured.err.startswith("regard: ")
     assert captured.err.count("\n") == 1
     assert said in captured.err
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+    def fail(arguments: list[str], **_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("regard.cli.main._commands", lambda: fail)
+    assert run(["train", "x" * 5000, "-o", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err == "regard: standard output: No space left on device\n"
+    usage = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: usage if place == tmp_path else usage._replace(free=2**40))
+    assert run(["train", "x" * 5000, "-o", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err == f"regard: {tmp_path}: No space left on device\n"
+
+
+def test_examples_are_printed_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["look", "-h"]) == 0
+    examples = [line for line in capsys.readouterr().out.splitlines() if "Example:" in line]
+    assert len(examples) == 5 and examples[-1].endswith("hf:openai-community/gpt2 --logit-lens -o gpt.json")
 
 
 def test_interruption_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

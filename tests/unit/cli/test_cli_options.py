@@ -33,8 +33,9 @@ def test_numbers_out_of_range_are_refused_in_one_line(command: str, capsys: pyte
 
 
 TRANSLATE = (
-    "--beam 100000", "--beam 0", "--max-length -1", "--length-penalty nan", "--n-best 0", "--top-p 0", "--top-k -1",
-    "--min-length -1", "--no-repeat-ngram -1", "--sample --temperature -1", "--sample --temperature 0",
+    "--beam 100000", "--beam 0", "--max-length -1", "--length-penalty nan", "--n-best 0", "--sample --top-p 0",
+    "--sample --top-k -1", "--min-length -1", "--no-repeat-ngram -1", "--sample --temperature -1",
+    "--sample --temperature 0",
 )  # fmt: skip
 
 
@@ -49,6 +50,14 @@ def test_a_search_out_of_range_is_refused_before_anything_is_written(
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and " = " in error
     assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize("option", ["--temperature 0.5", "--top-k 3", "--top-p 0.9", "--seed 2"])
+def test_what_shapes_drawn_answers_is_refused_in_a_search(option: str, translator_folder: Path, capsys) -> None:
+    command = ["translate", "we are eating bread", "-m", str(translator_folder), "--to", "es", *option.split()]
+    assert run(command) == 2
+    assert f"{option.split()[0]} is for --sample, and this is a search" in capsys.readouterr().err
+    assert run([*command, "--sample"]) == 0
 
 
 @pytest.mark.parametrize("verb", ["look", "translate"])

@@ -160,7 +160,7 @@ def test_compare_both_ways(translator_folder: Path, tmp_path: Path, capsys: pyte
     assert run([*length, "-o", str(chart), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bins"] == ["2-3", "4-6"]
     assert "tiny" in chart.read_text("utf-8")
-    assert run(["compare", "sequences", "--lengths", "4,8", "--width", "8", "-o", str(tmp_path / "ways.png")]) == 0
+    assert run(["claims", "three-ways", "--sizes", "4,8", "--width", "8", "-o", str(tmp_path / "ways.png")]) == 0
     assert capsys.readouterr().out.count("self-attention") == 4  # fused and written out, of two lengths
 
 

@@ -68,6 +68,12 @@ def find_language(codes: Iterable[str], wanted: str) -> str | None:
     return next((code for code in alike if _subtags(code) == _subtags(wanted)), alike[0] if alike else None)
 
 
+def code_of(name: str) -> str:
+    """The code of a language by its English name; empty if there is none of this name."""
+    codes = {known.lower(): code for code, known in (NAMES | NAMES_OF_MORE).items()}
+    return codes.get(name.lower(), "")
+
+
 def language_name(code: str) -> str:
     """The English name of a language: "Portuguese" for `pt`, "Portuguese (BR)" for `pt-br`, "Portuguese (formal)" for
     `pt-x-formal`; the code if unknown."""

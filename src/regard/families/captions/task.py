@@ -339,6 +339,7 @@ def evaluate_captions(captioner: ImageCaptioner, data: str, options: EvaluationO
         if drawn and captioner.looks:
             said = [(caption.text, caption.ids) for caption in written]
             looks.add(drawn, said, captioner.forced(pixels, [ids for _, ids in said]))
+        options.measured(len(some))
     if not captions:
         raise DataError(f"{data} has no captioned image that can be read")
     texts = [caption.text for caption in captions]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.verbs.inputs import title
-from regard.verbs.options import Beam, settings_given
+from regard.verbs.options import Beam, refuse_given, settings_given
 from regard.verbs.verb import ImageVerb
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class CaptionVerb(ImageVerb):
     beam: Beam = None
     n_best: Annotated[int, typer.Option(help="Above 1: so many lines per image, best first, score TAB text.")] = 1
     sample: Annotated[bool, typer.Option("--sample", help="Draw words at random instead of searching.")] = False
-    temperature: Annotated[float | None, typer.Option(help="Sampling: below 1 is bolder, above 1 wilder.")] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling: below 1 keeps to probable words, above 1 varies.")
+    ] = None
     seed: Annotated[int | None, typer.Option(help="Sampling: same seed, same captions.")] = None
     attention: Annotated[
         Path | None, typer.Option(help="Draw where it looked at every word: FILE.svg, .png, .html or .json.")
@@ -48,6 +50,9 @@ class CaptionVerb(ImageVerb):
     def answers(self, inputs: list[str]) -> Any:
         given = settings_given(beam=self.beam, temperature=self.temperature, seed=self.seed, n_best=self.n_best)
         settings = self.pipeline.settings.replace(**given, **({"sample": True} if self.sample else {}))
+        if not settings.sample:
+            drawn = {"--temperature": self.temperature is not None, "--seed": self.seed is not None}
+            refuse_given(drawn, "is for --sample, and this is a search")
         return self.pipeline.caption(self.files.sources(inputs), settings=settings)
 
     def as_text(self, given: str, answer: Caption) -> str:

@@ -265,4 +265,5 @@ def evaluated_pairs(detector: ObjectDetector, data: str, options: EvaluationOpti
             group = [some[number] for number in numbers]
             inputs = collate(group, detector.preprocessing, detector.device)
             pairs += found_pairs(detector.model, inputs.images, inputs.sizes, [image.truth for image in group])
+        options.measured(len(some))
     return pairs

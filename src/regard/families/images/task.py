@@ -161,6 +161,7 @@ def evaluate_images(classifier: ImageClassifier, data: str, options: EvaluationO
             label = classifier.labels[example.label]
             of_class[label] += 1
             right[label] += answer.label == label
+        options.measured(len(some))
     if not of_class:
         raise DataError(f"{data} has no image that can be read")
     by_class: dict[str, object] = {f"accuracy of {label}": right[label] / of_class[label] for label in of_class}

@@ -22,6 +22,7 @@ from regard.families.language.encoder import TextEncoder
 from regard.families.language.formats import Example
 from regard.families.language.recipe import ClassificationRecipe, LabelledTextsSection, TagsRecipe
 from regard.families.language.token_heads import AnsweringTask, TaggingTask, asked_questions, tagged_texts
+from regard.search.pipeline import Labelled
 from regard.search.settings import RECIPE
 from regard.training.initial_model import build_model, initial_tokenizer
 from regard.training.losses import Loss, symmetric_divergence
@@ -168,7 +169,7 @@ def evaluate_texts(encoder: TextEncoder, data: str, options: EvaluationOptions) 
             section, kind = label_tables(options.folder), "labelled text"
             rows = list(section.table.read(data))
             texts = [row.text for row in rows]
-            scores = _labels_scored(encoder, section, rows) if rows else {}
+            scores = _labels_scored(encoder, section, rows, options) if rows else {}
     if not texts:
         raise DataError(f"{data} has no {kind}")
     return Evaluation({"texts": len(texts), **share_of_all(texts, encoder.unknown_words), **scores})
@@ -185,8 +186,17 @@ def label_tables(folder: Path) -> LabelledTextsSection:
     return recipe.data
 
 
-def _labels_scored(encoder: TextEncoder, section: LabelledTextsSection, rows: Sequence[Example]) -> Values:
-    texts, pairs, true = zip(*rows, strict=True)
-    answers = encoder.classify(texts, None if section.pair is None else pairs, truncate=True, longest=section.longest)
+AT_ONCE = 512  # texts that are labelled between two reports of progress
+
+
+def _labels_scored(
+    encoder: TextEncoder, section: LabelledTextsSection, rows: Sequence[Example], options: EvaluationOptions
+) -> Values:
+    answers, true = list[Labelled](), [row[-1] for row in rows]
+    for begin in range(0, len(rows), AT_ONCE):
+        texts, pairs, _ = zip(*rows[begin : begin + AT_ONCE], strict=True)
+        both = None if section.pair is None else pairs
+        answers += encoder.classify(texts, both, truncate=True, longest=section.longest)
+        options.measured(len(texts), len(rows))
     said = [section.labels.index(each.label) if section.labels else float(each.value or 0.0) for each in answers]
     return _scores(said, true, section.labels)

@@ -16,6 +16,7 @@ from regard.data.files import write_whole
 from regard.errors import DataError, UsageError
 from regard.verbs.inputs import given_texts
 from regard.verbs.options import Truncate, existing, refuse_both, refuse_given
+from regard.verbs.progress import Progress
 from regard.verbs.verb import AttentionVerb, TextVerb, label_line, label_values
 
 if TYPE_CHECKING:
@@ -237,6 +238,12 @@ class Embed(TextVerb):
 
         return read_lines(existing(self.input_file)) if self.input_file else given_texts(self.typed)
 
+    @property
+    def total(self) -> int | None:
+        if not self.input_file:
+            return super().total
+        return sum(1 for _ in self.inputs()) if sys.stderr.isatty() else None
+
     def vectors(self, texts: list[str]) -> Tensor:
         found: Tensor = self.pipeline.embed(
             texts, pooling=self.pooling, prompt=self.prompt, normalise=not self.raw, truncate=self.truncate
@@ -276,19 +283,25 @@ class Embed(TextVerb):
         from regard.training.distributed import joined
 
         def noted(texts: list[str]) -> bytes:
-            for text in texts:
-                self.note(text, None)
-            file = io.BytesIO()
-            np.save(file, self.vectors(texts).numpy())
+            vectors = []
+            for begin in range(0, max(1, len(texts)), self.at_once):
+                some = texts[begin : begin + self.at_once]
+                for text in some:
+                    self.note(text, None)
+                vectors.append(self.vectors(some).numpy())
+                progress.advance(len(some))
+            np.save(file := io.BytesIO(), np.concatenate(vectors))
             return file.getvalue()
 
+        progress = Progress(self.unit, self.total)
         if not self.input_file:
-            write_whole(output, noted(list(self.inputs())))
+            with progress:
+                write_whole(output, noted(list(self.inputs())))
             _tell(output)
             return
         names = ("model", "pooling", "prompt", "raw", "truncate")
         parts = Parts.of(output, Path(self.input_file), **{name: getattr(self, name) for name in names})
-        with joined(torch.device("cpu")) as ranks:
+        with progress, joined(torch.device("cpu")) as ranks:
             parts.work(self.inputs(), PART, noted, lambda places: _join(places, output), ranks.wait)
 
 

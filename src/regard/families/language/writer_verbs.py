@@ -48,7 +48,9 @@ class Generate(TextVerb):
     temperature: Annotated[
         float | None,
         typer.Option(
-            min=0, callback=finite, help="0: always the most probable token; below 1 is bolder, above 1 wilder."
+            min=0,
+            callback=finite,
+            help="0: always the most probable token; below 1 keeps to probable ones, above 1 varies.",
         ),
     ] = None
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable tokens only.")] = None
@@ -187,7 +189,9 @@ class TextEvaluation:
         from regard.families.language.language_models import LanguageModel
 
         if not self.text or data or len(models) != 1:
-            raise UsageError("--text FILE measures one language model: give it with -m, and no other data")
+            raise UsageError(
+                "a language model is measured on a text: regard evaluate -m MODEL --text FILE, one model alone"
+            )
         writer = load_able(("write",), "", "write texts", *models, **loading)
         if not isinstance(writer, LanguageModel):
             raise UsageError(f"{writer.name} answers prompts; only a language model predicts a whole text")

@@ -374,6 +374,7 @@ def evaluate_speech(transcriber: Transcriber, data: str, options: EvaluationOpti
             raise transcript
         texts.append(transcript.text)
         seconds += transcript.seconds
+        options.measured(1)
     if not texts:
         raise DataError(f"{data} has no recording that can be read")
     rates = error_rates(references, texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -76,14 +76,18 @@ def held_out_pairs(
     return [replace(pair, to=targets[0]) for pair in pairs]
 
 
+AT_ONCE = 256  # sentences that are translated between two reports of progress
+Measured = Callable[[int, int], object] | None  # how many more are translated, of how many
+
+
 def evaluate_pairs(
-    translator: Translator, pairs: Sequence[Pair], **changes: Any
+    translator: Translator, pairs: Sequence[Pair], measured: Measured = None, **changes: Any
 ) -> tuple[dict[str, object], list[Translation]]:
     """BLEU, chrF (as sacrebleu measures the target languages), exact match, and the alignment error rate if the pairs
-    have gold links."""
+    have gold links. `measured` is told how many more sentences are translated, and of how many."""
     if not pairs:
         raise DataError("there is nothing to evaluate: no pair came")
-    answers = translate_pairs(translator, pairs, **changes)
+    answers = translate_pairs(translator, pairs, measured, **changes)
     texts, references = [answer.text for answer in answers], [pair.target for pair in pairs]
     scores: dict[str, object] = {"sentences": len(pairs)} | text_scores(
         texts, references, targets_of(translator, pairs)
@@ -94,13 +98,19 @@ def evaluate_pairs(
     return scores, answers
 
 
-def translate_pairs(translator: Translator, pairs: Sequence[Pair], **changes: Any) -> list[Translation]:
+def translate_pairs(
+    translator: Translator, pairs: Sequence[Pair], measured: Measured = None, **changes: Any
+) -> list[Translation]:
     """The translation of every pair's source into the language of its target."""
     found: dict[int, Translation] = {}
     for to in sorted({pair.to for pair in pairs}):
         rows = [row for row, pair in enumerate(pairs) if pair.to == to]
-        answers = translator.translate([pairs[row].source for row in rows], to=to, **changes)
-        found |= zip(rows, answers, strict=True)
+        for begin in range(0, len(rows), AT_ONCE):
+            some = rows[begin : begin + AT_ONCE]
+            answers = translator.translate([pairs[row].source for row in some], to=to, **changes)
+            found |= zip(some, answers, strict=True)
+            if measured:
+                measured(len(some), len(pairs))
     return [found[row] for row in range(len(pairs))]
 
 

@@ -81,7 +81,7 @@ class TranslatorEvaluation:
                 max_words=self.max_words, seed=options.seed,
             )  # fmt: skip
             beam = {} if options.beam is None else {"beam": options.beam}
-            results, answers = evaluate.evaluate_pairs(translator, pairs, **beam)
+            results, answers = evaluate.evaluate_pairs(translator, pairs, options.measured, **beam)
             results |= direction_scores([answer.text for answer in answers], pairs)
             if self.quality or self.calibrate:
                 results |= _estimates(translator, pairs, answers, models[0] if self.calibrate else "")

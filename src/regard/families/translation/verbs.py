@@ -12,14 +12,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, compress, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from regard.errors import DataError, UsageError
 from regard.families.translation.document_verb import DocumentTranslator, Foreign, kept_parts, translate_file
 from regard.verbs.inputs import Unknown
-from regard.verbs.options import Beam, Models, Precision, To, existing, options_given, refuse_both, settings_given
+from regard.verbs.options import (
+    Beam,
+    Models,
+    Precision,
+    To,
+    existing,
+    options_given,
+    refuse_both,
+    refuse_given,
+    settings_given,
+)
 from regard.verbs.progress import Progress
 from regard.verbs.verb import TextVerb, load_able
 
@@ -39,6 +49,7 @@ Passes = Annotated[
 ]
 Reverse = Annotated[str, typer.Option(help="Quality: also by this model, which translates the answers back.")]
 
+SAMPLING = ("--temperature", "--top-k", "--top-p", "--seed")  # what has an effect on drawn answers alone
 TEXT_ALONE = {"--json", "--align", "--quality", "--attention", "--n-best"}  # what a document or a stream cannot show
 
 
@@ -98,7 +109,7 @@ class Translate(TextVerb):
     """
 
     refused_as = "not translated"
-    groups = {
+    groups: ClassVar = {
         "Documents": "input_file output overwrite review review_below encoding",
         "Terms and earlier translations": "glossary keep prefix memory use",
         "What is printed": "n_best align quality as_json stream skip_bad",
@@ -182,7 +193,9 @@ class Translate(TextVerb):
     sample: Annotated[
         bool | None, typer.Option("--sample/--search", help="Draw at random, or search. Default: the model's own.")
     ] = None
-    temperature: Annotated[float | None, typer.Option(help="Sampling: below 1 is bolder, above 1 wilder.")] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling: below 1 keeps to probable words, above 1 varies.")
+    ] = None
     top_k: Annotated[int | None, typer.Option(help="Sampling: from the k most probable tokens only.")] = None
     top_p: Annotated[float | None, typer.Option(help="Sampling: from the most probable tokens of this mass.")] = None
     seed: Annotated[int | None, typer.Option(help="Sampling: same seed, same answer.")] = None
@@ -268,6 +281,10 @@ class Translate(TextVerb):
     @cached_property
     def changes(self) -> dict[str, Any]:
         """How it is translated, where that is not as the model does it by itself."""
+        if not (self.pipeline.settings.sample if self.sample is None else self.sample):
+            refuse_given(
+                {name: name in options_given(self) for name in SAMPLING}, "is for --sample, and this is a search"
+            )
         search = settings_given(
             beam=self.beam, length_penalty=self.length_penalty, min_length=self.min_length, max_length=self.max_length,
             no_repeat_ngram=self.no_repeat_ngram, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p,

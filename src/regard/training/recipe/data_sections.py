@@ -10,6 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from regard.config import Config, Fraction
 from regard.data.formats.filters import FilterConfig
+from regard.data.formats.languages import code_of, language_name
 from regard.data.formats.lines import Documents
 from regard.data.images.augmentation import Augmentation
 from regard.data.sources import PARTS, Part
@@ -228,6 +229,8 @@ class PairsSection(Config):
             if not codes or len(set(codes)) < len(codes):
                 given = getattr(self, side)
                 raise ConfigError(f"data.{side} is {given!r}; expected one language code, or several different ones")
+            if code := next(filter(None, map(code_of, codes)), ""):
+                raise ConfigError(f"data.{side} is {language_name(code)}; write the code of the language, {code!r}")
         if both := [code for code in self.sources if code in self.targets]:
             raise ConfigError(f"data.source {both[0]!r} is also in data.target; a language is not its own target")
         self._check_tables()

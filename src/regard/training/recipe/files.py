@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,13 +11,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.config import nearest
 from regard.data.sources import PARTS, is_there, located
 from regard.errors import ConfigError, UsageError
 from regard.families.catalog import recipe_folders
 
 BUILT_IN = "builtin:"  # begins the names of generated data
 PHRASEBOOK, SCENES = "phrasebook", "scenes"  # data sets that are generated, so no files are needed
+MOST_SIMILAR = 4  # recipes that are proposed for an unknown name
 OLD_PARTS = ("old", "old_valid")  # what the model of model.init was trained on
 
 
@@ -34,8 +35,19 @@ def _recipe_files() -> dict[str, Traversable]:
 def recipe_text(name: str) -> str:
     """The text of a recipe that comes with the package; it begins with a comment on its purpose."""
     if name not in recipe_names():
-        raise UsageError(f"there is no shipped recipe {name!r}; {nearest(name, recipe_names())}")
+        raise UsageError(f"there is no shipped recipe {name!r}; {_similar(name)}")
     return _recipe_files()[name].read_text(encoding="utf-8")
+
+
+def _similar(name: str) -> str:
+    """A hint for an unknown name: the recipe that is spelt alike, or those that share a word with it, or the list."""
+    names = recipe_names()
+    words = set(name.lower().split("-"))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    near = near or [each for each in names if words & set(each.split("-"))][:MOST_SIMILAR]
+    if near:
+        return f"did you mean {', '.join(map(repr, near[:-1]))}{' or ' * (len(near) > 1)}{near[-1]!r}?"
+    return "`regard models` lists them; pairs-transformer learns from sentence pairs of yours"
 
 
 def shipped_values(name: str) -> dict[str, Any]:
