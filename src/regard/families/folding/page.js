@@ -122,5 +122,5 @@ function folded({ name, confidence, told }) {
 }
 
 registerAnswer("fold", folded);
-registerTab("protein", { title: "Protein", reads: "protein", markup, refresh: () => examples.open(() => !file) });
+registerTab("protein", { title: "Protein", reads: "protein", markup, refresh: () => examples.open(() => !file && !byId("protein-text").value) });
 start();

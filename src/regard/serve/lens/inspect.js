@@ -26,7 +26,7 @@ export class Examples {
       this.fetched ??= get(`/api/inspect/examples?model=${encodeURIComponent(model)}`);
       const all = await this.fetched;
       if (!place.childElementCount) place.replaceChildren(...all.map(this.buttonOf));
-      if (isEmpty()) place.firstElementChild?.click();
+      if (isEmpty() && byId(`${this.name}-error`).hidden) place.firstElementChild?.click();
     } catch (error) {
       this.fetched = null;
       say(byId(`${this.name}-error`), wordsOf(error));
