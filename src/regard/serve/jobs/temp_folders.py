@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from regard.documents.markup import Translate
 from regard.documents.translate import SUFFIXES, TextCollector, translate_document
@@ -80,6 +81,14 @@ def _remove(folder: Path, lock: int) -> None:
 MAX_FILES, MAX_AGE = 100, 3600  # MAX_AGE in seconds
 
 
+class TranslatedFile(NamedTuple):
+    """The token of a translated document, and how many translations it had and kept, and how many are new."""
+
+    token: str
+    kept: int
+    new: int
+
+
 class DocumentFiles:
     """Uploads and their translations; beyond `MAX_FILES` the oldest are removed."""
 
@@ -103,19 +112,19 @@ class DocumentFiles:
         path.write_bytes(content)
         return path
 
-    def translate(self, path: Path, translate: Translate, source: str, target: str) -> str:
-        """Translate a saved document; returns the token of its translation."""
+    def translate(self, path: Path, translate: Translate, source: str, target: str, *, replace: bool) -> TranslatedFile:
+        """Translate a saved document; `replace` also what is translated in it."""
         output = path.with_name(f"translated{path.suffix}")
         try:
-            translate_document(path, output, translate, source, target, overwrite=True)
+            report = translate_document(path, output, translate, source, target, overwrite=replace)
         except DataError as error:
             raise DataError(str(error).replace(f"{path.parent}/", "")) from None
-        return path.parent.name
+        return TranslatedFile(path.parent.name, report.kept.total(), report.translated)
 
     def extract_text(self, path: Path, source: str, target: str) -> str:
         """The translatable text of a saved document between these languages, for language detection."""
         collector = TextCollector()
-        self.translate(path, collector, source, target)
+        self.translate(path, collector, source, target, replace=True)
         return collector.text
 
     def copy_unchanged(self, path: Path) -> str:

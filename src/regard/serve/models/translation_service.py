@@ -16,7 +16,7 @@ from starlette.requests import Request
 from regard.data.tokenizers.base import well_formed
 from regard.data.tokenizers.unknown_words import UnknownWord, find_words
 from regard.documents.html import translate_html
-from regard.documents.markup import Translate, Translated
+from regard.documents.markup import LaterLinks, Translate, Translated
 from regard.documents.memory import MOST_MATCHES, KeptAnswers, MemoryMatch, TranslationMemory
 from regard.documents.sentences import SplitText, split_text
 from regard.documents.translate import TextCollector
@@ -24,7 +24,7 @@ from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.memory import said_again
 from regard.families.translation.quality import Assessment
-from regard.families.translation.translation import Partial, Translation, joined
+from regard.families.translation.translation import Partial, Translation, alignments, joined
 from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
 from regard.serve.http.responses import BusyError, wait_for_result
@@ -278,7 +278,14 @@ class EngineClient:
             self._accepted, texts = True, [each.text for each in hops[-1]]
         self.truncated |= any(each.truncated for answers in hops for each in answers)
         ways = list(zip(*hops, strict=True))
-        return await self.engine.run(lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True)
+        return [Translated(way[-1].text, LaterLinks(way, self.align)) for way in ways]
+
+    def align(self, ways: list[Sequence[Translation]]) -> list[list[Link]]:
+        """The word links of translations, computed together: called where there is markup to put back by them."""
+        if self._cancelled:
+            raise asyncio.CancelledError
+        work = self.engine.run(lambda: _links(ways), accepted=True)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 def html_text(page: str, language: str) -> str:
@@ -288,13 +295,16 @@ def html_text(page: str, language: str) -> str:
     return collector.text
 
 
-def _links(way: Sequence[Translation]) -> list[Link]:
-    """The word links of a translation; of one through a pivot language, from words to words by the words between."""
-    found: list[list[Link]] = []
-    for each in way:
-        assert each.translator is not None
-        found.append(each.alignment if each.translator.alignment is not None else [])
-    return reduce(compose_links, found)
+def _links(ways: Sequence[Sequence[Translation]]) -> list[list[Link]]:
+    """The word links of translations; of those through a pivot language, from words to words by the words between."""
+    hops: list[list[list[Link]]] = []
+    for answers in zip(*ways, strict=True):
+        translator = answers[0].translator
+        assert translator is not None
+        if translator.alignment is None:
+            return [[] for _ in ways]
+        hops.append(alignments(translator, [each.parts for each in answers], answers[0].to))
+    return [reduce(compose_links, links) for links in zip(*hops, strict=True)]
 
 
 def _check_terms(route: Route, glossary: Glossary) -> None:

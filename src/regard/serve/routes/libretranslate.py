@@ -129,7 +129,8 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": {
             "type": "object", "required": ["file", "source", "target"],
             "properties": {
-                "file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "glossary": TEXT, "api_key": TEXT,
+                "file": {**TEXT, "format": "binary"}, "source": TEXT, "target": TEXT, "glossary": TEXT,
+                "replace": {"type": "boolean"}, "api_key": TEXT,
             },
         }}}}},
     )  # fmt: skip
@@ -144,10 +145,14 @@ def libre_router(service: TranslationService, keys: ApiKeys, folder: Path, temp_
         if told and same_language(source, target):
             token = files.copy_unchanged(path)
         else:
+            replace = optional_flag(given, "replace")
             route = service.languages.find_route(source, target)
             reads, to = route[0][0].source, route[-1][1]
-            work = service.run_document(route, lambda translate: files.translate(path, translate, reads, to), glossary)
-            token, truncated = await wait_for_result(request, work, seconds=settings.seconds)
+            work = service.run_document(
+                route, lambda translate: files.translate(path, translate, reads, to, replace=replace), glossary
+            )
+            done, truncated = await wait_for_result(request, work, seconds=settings.seconds)
+            token, told = done.token, told | {"kept": done.kept, "new": done.new}
             told |= {"truncated": True} if truncated else {}
         return {"translatedFileUrl": str(request.url_for("download_file", token=token)), **told}
 

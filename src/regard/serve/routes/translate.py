@@ -24,9 +24,9 @@ from regard.families.translation.translation import Translation, joined
 from regard.families.translation.translator import Translator
 from regard.look.page import quantise
 from regard.search.search_tree import Growth, path_to
-from regard.serve.http.fields import optional_glossary, read_fields, required_file, required_text
+from regard.serve.http.fields import optional_flag, optional_glossary, read_fields, required_file, required_text
 from regard.serve.http.responses import StrictRequest, keyed_router, server_sent_events, stream_events, wait_for_result
-from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder
+from regard.serve.jobs.temp_folders import DocumentFiles, ServerTempFolder, TranslatedFile
 from regard.serve.models.attention_cache import encode
 from regard.serve.models.batching import AskedSettings
 from regard.serve.models.registry import ModelInfo, Route
@@ -40,6 +40,7 @@ FORM_SCHEMA = {
     "properties": {
         "file": {"type": "string", "format": "binary"},
         **{field: {"type": "string"} for field in ("source", "to", "model", "glossary")},
+        "replace": {"type": "boolean"},
     },
 }
 
@@ -328,7 +329,7 @@ async def _translate_upload(
     service: TranslationService, files: DocumentFiles, given: Mapping[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
     upload, source, to = required_file(given, "file"), required_text(given, "source"), required_text(given, "to")
-    glossary = optional_glossary(given)
+    glossary, replace = optional_glossary(given), optional_flag(given, "replace")
     path = await run_in_threadpool(files.save, upload.name, upload.content)
     if source == AUTO and not given.get("model"):
         found = await run_in_threadpool(detect_document, service, files, path, to)
@@ -340,7 +341,7 @@ async def _translate_upload(
     info, to = _model(service, str(given.get("model") or ""), source, to)
     if not service.registry.is_loaded(info.id):
         yield {"loading": info.id}
-    async for event in _progress(service, files, path, info, to, glossary):
+    async for event in _progress(service, files, path, info, to, glossary, replace=replace):
         yield event
 
 
@@ -352,24 +353,31 @@ def _model(service: TranslationService, name: str, source: str, to: str) -> tupl
 
 
 async def _progress(
-    service: TranslationService, files: DocumentFiles, path: Path, info: ModelInfo, to: str, glossary: Glossary
+    service: TranslationService,
+    files: DocumentFiles,
+    path: Path,
+    info: ModelInfo,
+    to: str,
+    glossary: Glossary,
+    *,
+    replace: bool,
 ) -> AsyncIterator[dict[str, Any]]:
     """Translate a document in a thread, and yield progress events until it is done."""
     total = CountingTranslator(lambda texts: texts)  # counts the texts, and fails early if the document is unreadable
-    await run_in_threadpool(files.translate, path, total, info.source, to)
+    await run_in_threadpool(files.translate, path, total, info.source, to, replace=replace)
     counting: CountingTranslator | None = None
 
-    def work(translate: Translate) -> str:
+    def work(translate: Translate) -> TranslatedFile:
         nonlocal counting
         counting = CountingTranslator(translate)
-        return files.translate(path, counting, info.source, to)
+        return files.translate(path, counting, info.source, to, replace=replace)
 
     task = asyncio.ensure_future(service.run_document([(info, to)], work, glossary))
     try:
         while not task.done():
             yield {"sentences": counting.done if counting else 0, "of": total.done}
             await asyncio.wait({task}, timeout=PROGRESS_INTERVAL)
-        token, truncated = task.result()
-        yield {"done": True, "token": token, "model": info.id, "truncated": truncated}
+        done, truncated = task.result()
+        yield {"done": True, **done._asdict(), "model": info.id, "truncated": truncated}
     finally:
         task.cancel()
