@@ -206,14 +206,14 @@ def test_documents_keep_their_encoding_and_what_was_done_is_told(
     film.write_text("1\r\n00:00:01,000 --> 00:00:02,000\r\nwe are eating bread\r\n", "utf-16", newline="")
     assert run([*command, "-i", str(film), "-o", str(out)]) == 0
     assert out.read_bytes().decode("utf-16").startswith("1\r\n00:00:01,000 --> 00:00:02,000\r\n")
-    assert capsys.readouterr().err == f"segments translated: 1, written to {out}\n"
+    assert capsys.readouterr().err == f"1 new, written to {out}\n"
     film.write_bytes(b"1\n00:01,0 --> 00:02,0\ncaf\xe9 \xff\n\0")
     assert run([*command, "-i", str(film), "-o", str(out)]) == 1
     assert "malformed UTF-8 or NUL at byte" in capsys.readouterr().err
     catalogue = tmp_path / "a.po"
     catalogue.write_text('msgid "we are eating bread"\nmsgstr ""\n\nmsgid "the dog"\nmsgstr "el perro"\n')
     assert run([*command, "-i", str(catalogue), "-o", str(catalogue), "--review"]) == 0
-    assert "segments translated: 1, kept: 1 (1 already translated), written to" in capsys.readouterr().err
+    assert "1 kept (1 already translated), 1 new, written to" in capsys.readouterr().err
     assert catalogue.read_text().startswith('#, fuzzy\nmsgid "we are eating bread"\nmsgstr "')
     catalogue.write_text('msgid "we are eating bread"\nmsgstr ""\n')
     assert run([*command, "-i", str(catalogue), "-o", str(catalogue), "--review-below", "1"]) == 0

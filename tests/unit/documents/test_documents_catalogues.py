@@ -98,8 +98,8 @@ def test_what_is_not_to_be_touched_is_counted(tmp_path: Path):
         "7": "F ",
     }
     assert str(report) == (
-        "segments translated: 2, kept: 3 (2 approved or final, 1 already translated), "
-        'skipped: 2 (1 marked translate="no", 1 without a source text)'
+        "3 kept (2 approved or final, 1 already translated), 2 new, "
+        '2 skipped (1 marked translate="no", 1 without a source text)'
     )
     again, _ = rewrite(tmp_path, "a.xlf", xliff(body).encode(), overwrite=True)
     assert [each.text for each in etree.fromstring(again).iter("{*}target")] == ["B", "C!", "D!", "E", "F "]
@@ -132,7 +132,7 @@ def test_new_elements_are_set_out_like_their_neighbours(tmp_path: Path):
     tmx = f'<tmx><body>\n{unit} <tu><tuv xml:lang="fr"><seg>x</seg></tuv></tu>\n</body></tmx>'
     out, report = rewrite(tmp_path, "a.tmx", tmx.encode())
     assert '\n  <tuv xml:lang="de">\n   <seg>A</seg>\n  </tuv>\n </tu>\n' in out.decode()
-    assert str(report) == "segments translated: 1, skipped: 1 (1 without the language 'en')"
+    assert str(report) == "1 new, 1 skipped (1 without the language 'en')"
 
 
 inline = st.recursive(
@@ -209,7 +209,7 @@ msgstr[1] ""
     )
     out, report = rewrite(tmp_path, "a.po", content.encode())
     assert out.decode() == expected
-    assert str(report) == "segments translated: 4, kept: 1 (1 already translated), skipped: 1 (1 obsolete)"
+    assert str(report) == "1 kept (1 already translated), 4 new, 1 skipped (1 obsolete)"
     out, _ = rewrite(tmp_path, "a.po", content.encode(), review=True)
     fuzzy = {entry.msgid: "fuzzy" in entry.flags for entry in polib.pofile(out.decode()) if not entry.obsolete}
     assert fuzzy == {"one %s": True, "two": False, "a file": True}

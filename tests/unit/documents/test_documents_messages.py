@@ -213,9 +213,7 @@ def test_string_catalogues_get_a_language_in_xcodes_layout(tmp_path: Path):
         "other": "%lld CATS",
     }
     assert (strings["kept"], strings["old"]) == (before["strings"]["kept"], before["strings"]["old"])
-    assert str(report) == (
-        "segments translated: 3, kept: 1 (1 already translated), skipped: 1 (1 marked shouldTranslate false)"
-    )
+    assert str(report) == ("1 kept (1 already translated), 3 new, 1 skipped (1 marked shouldTranslate false)")
     assert out.startswith(CATALOGUE[: CATALOGUE.index('"Done')])
     assert '"state" : "needs_review"' in rewrite(tmp_path, "a.xcstrings", CATALOGUE, review=True)[0]
     done, _ = rewrite(tmp_path, "b.xcstrings", out)
@@ -322,7 +320,7 @@ def test_android_resources(tmp_path: Path):
     ):  # fmt: skip
         expected = expected.replace(old, new)
     assert out == expected
-    assert str(report) == 'segments translated: 5, skipped: 1 (1 marked translatable="false")'
+    assert str(report) == '5 new, 1 skipped (1 marked translatable="false")'
     assert [each.tag for each in etree.fromstring(out.encode()).iter()] == [
         each.tag for each in etree.fromstring(ANDROID.encode()).iter()
     ]

@@ -4,13 +4,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regard.documents.markup import Mark, Piece, Translated
+from regard.documents.markup import Mark, Piece, Translated, parse
 from regard.documents.sentences import (
     WINDOW,
     split_marked,
     split_sentences,
     split_text,
-    translate_lines,
     translate_sentences,
 )
 from regard.errors import DataError
@@ -161,7 +160,7 @@ def test_pairs_stay_nested_across_sentences(pieces: list[Piece], links: list[tup
     assert sorted(re.findall("<[^>]*>", spell(out))) == sorted(re.findall("<[^>]*>", spell(pieces)))
 
 
-def test_lines_keep_placeholders_even_with_sentence_ends_in_them():
-    text = "\ufeffOpen {n, plural, one {a. B} other {c. D}}. Then <b>go. Now</b>.\r\n  %s\r\n"
-    expected = "\ufeffOPEN {n, plural, one {a. B} other {c. D}}. THEN <b>GO. NOW</b>.\r\n  %s\r\n"
-    assert translate_lines(text, shout, "en") == expected
+def test_sentences_keep_placeholders_even_with_sentence_ends_in_them():
+    text = "Open {n, plural, one {a. B} other {c. D}}. Then <b>go. Now</b>."
+    expected = "OPEN {n, plural, one {a. B} other {c. D}}. THEN <b>GO. NOW</b>."
+    assert spell(translate_sentences([parse(text)], shout, "en")[0]) == expected

@@ -40,7 +40,7 @@ class LimitedAnswers(KnownAnswers):
         super().__init__(known)
         self._path, self._limits, self._segments, self._characters = path, limits, 0, 0
 
-    def __call__(self, texts: list[str]) -> list[str | Translated]:
+    def __call__(self, texts: list[str]) -> list[Translated]:
         self._segments += len(texts)
         self._characters += sum(map(len, texts))
         self._limits.check_text(self._path, self._segments, self._characters)
@@ -62,7 +62,9 @@ def rewrite(path: Path, source: str, target: str, replace: bool, limits: Limits)
     output = path.with_name(f"translated{path.suffix}")
     report = translate_document(path, output, answers, source, target, overwrite=replace)
     with path.with_name(MISSING).open("w", encoding="ascii") as file:
-        file.writelines(f"{json.dumps(each)}\n" for each in answers.missing.items())
+        file.writelines(
+            f"{json.dumps((text, count, text in answers.marked))}\n" for text, count in answers.missing.items()
+        )
     return {
         "missing": answers.missing.total(),
         "translated": report.translated,

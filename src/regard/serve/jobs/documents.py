@@ -258,12 +258,12 @@ class DocumentJobs:
         """Translate what is missing."""
         with document.path.with_name(KNOWN).open("a", encoding="ascii") as known:
             for batch in _batches(read_lines(document.path.with_name(MISSING))):
-                answers = await translate([text for text, _ in batch])
+                answers = await translate([text for text, *_ in batch], {text for text, _, marked in batch if marked})
                 known.writelines(
                     f"{json.dumps((text, answer.text, answer.links))}\n"
-                    for (text, _), answer in zip(batch, answers, strict=True)
+                    for (text, *_), answer in zip(batch, answers, strict=True)
                 )
-                document.sentences += sum(count for _, count in batch)
+                document.sentences += sum(count for _, count, _ in batch)
 
     async def _detect(self, document: Document, target: str) -> Detected:
         """The language of a document, among those that some model translates into the target."""
@@ -276,7 +276,7 @@ class DocumentJobs:
                 if source == sources[-1]:
                     raise
         text, length = list[str](), 0
-        for missing, _ in read_lines(document.path.with_name(MISSING)):
+        for missing, *_ in read_lines(document.path.with_name(MISSING)):
             text.append(missing)
             length += len(missing)
             if length > SAMPLE:
@@ -292,7 +292,7 @@ class DocumentJobs:
         return [(info, languages.target_language(info, target))]
 
 
-def _batches(rows: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+def _batches(rows: Iterable[tuple[str, int, bool]]) -> Iterator[list[tuple[str, int, bool]]]:
     iterator = iter(rows)
     while batch := list(islice(iterator, BATCH)):
         yield batch

@@ -50,7 +50,7 @@ function takeFiles(files) {
   for (const file of files) {
     const card = new DocumentCard(file);
     byId("document-list").prepend(card.element);
-    card.translate({ ...languages.wish, source: languages.from });
+    card.translate({ ...languages.wish, source: languages.from, replace: byId("document-replace").checked });
   }
 }
 
@@ -77,12 +77,12 @@ class DocumentCard {
       this.bar, this.words);
   }
 
-  async translate({ model, source, to }) {
+  async translate({ model, source, to, replace }) {
     const wrong = trouble(this.file);
     if (wrong) { this.fail(wrong); return; }
     const form = new FormData();
     form.append("file", this.file, this.file.name);
-    for (const [name, value] of Object.entries({ model, source, to })) if (value) form.append(name, value);
+    for (const [name, value] of Object.entries({ model, source, to, replace })) if (value) form.append(name, value);
     this.tell("busy", "Sending it…");
     try {
       for await (const event of stream("/api/documents", form, this.#running.signal)) this.take(event, source, to);
@@ -99,10 +99,12 @@ class DocumentCard {
     if (event.done) this.finish(event, source, to);
   }
 
-  finish({ token, model, truncated, unchanged }, source, to) {
+  finish({ token, model, truncated, unchanged, kept, translated }, source, to) {
     const from = this.detected ? `${languageName(this.detected)} (detected)` : languageName(source);
     const cut = truncated ? " Some sentences reached the length limit, so their ends may be missing." : "";
-    this.tell("done", unchanged ? `It is in ${languageName(to)} already, so it comes back as it is.` : `${from} → ${languageName(to)}, by ${model}.${cut}`, 1);
+    const human = Object.values(kept ?? {}).reduce((sum, part) => sum + part, 0);
+    const held = human ? ` ${count(human)} kept, ${count(translated)} new.` : "";
+    this.tell("done", unchanged ? `It is in ${languageName(to)} already, so it comes back as it is.` : `${from} → ${languageName(to)}, by ${model}.${held}${cut}`, 1);
     [this.action.textContent, this.action.className] = ["Download", "main"];
     this.act = () => download(`/api/documents/${encodeURIComponent(token)}`).catch((error) => this.fail(wordsOf(error)));
   }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -24,7 +25,7 @@ from regard.errors import DataError, UsageError
 from regard.families.translation.glossary import NO_TERMS, Glossary
 from regard.families.translation.memory import said_again
 from regard.families.translation.quality import Assessment
-from regard.families.translation.translation import Partial, Translation, joined
+from regard.families.translation.translation import Partial, Translation, alignments, joined
 from regard.look.word_alignment import Link, compose_links
 from regard.search.search import Search
 from regard.serve.http.responses import wait_for_result
@@ -223,7 +224,7 @@ class TranslationService:
             if not answers.missing:
                 return pages, translate.truncated
             missing = list(answers.missing)
-            known |= zip(missing, await translate(missing), strict=True)
+            known |= zip(missing, await translate(missing, answers.marked), strict=True)
 
     async def unknown_in_html(self, info: ModelInfo, pages: Sequence[str]) -> list[list[UnknownWord]]:
         """The words of each HTML page that the model does not know, with their positions in the page."""
@@ -248,8 +249,9 @@ class DocumentTranslator:
         self.route, self.glossary, self.by_turns, self.truncated = route, glossary, by_turns, False
         self._accepted = by_turns
 
-    async def __call__(self, texts: Sequence[str]) -> list[Translated]:
-        hops: list[list[Translation]] = []
+    async def __call__(self, texts: Sequence[str], marked: Container[str]) -> list[Translated]:
+        """The translations of texts, with word links for those that are `marked` because they have markup."""
+        linked, hops = [text in marked for text in texts], list[list[Translation]]()
         for info, to in self.route:
             found = await self.engine.translate(
                 info.id, texts, to=to, accepted=self._accepted, glossary=self.glossary, by_turns=self.by_turns
@@ -258,9 +260,11 @@ class DocumentTranslator:
             self._accepted, texts = True, [each.text for each in hops[-1]]
         self.truncated |= any(each.truncated for answers in hops for each in answers)
         ways = list(zip(*hops, strict=True))
-        return await self.engine.run(
-            lambda: [Translated(way[-1].text, _links(way)) for way in ways], accepted=True, by_turns=self.by_turns
-        )
+        links: Iterator[list[Link]] = iter(())
+        if any(linked):
+            chosen = list(compress(ways, linked))
+            links = iter(await self.engine.run(lambda: _links(chosen), accepted=True, by_turns=self.by_turns))
+        return [Translated(way[-1].text, next(links) if link else ()) for way, link in zip(ways, linked, strict=True)]
 
 
 def html_text(page: str, language: str) -> str:
@@ -270,13 +274,16 @@ def html_text(page: str, language: str) -> str:
     return collector.text
 
 
-def _links(way: Sequence[Translation]) -> list[Link]:
-    """The word links of a translation; of one through a pivot language, from words to words by the words between."""
-    found: list[list[Link]] = []
-    for each in way:
-        assert each.translator is not None
-        found.append(each.alignment if each.translator.alignment is not None else [])
-    return reduce(compose_links, found)
+def _links(ways: Sequence[Sequence[Translation]]) -> list[list[Link]]:
+    """The word links of translations; of those through a pivot language, from words to words by the words between."""
+    hops: list[list[list[Link]]] = []
+    for answers in zip(*ways, strict=True):
+        translator = answers[0].translator
+        assert translator is not None
+        if translator.alignment is None:
+            return [[] for _ in ways]
+        hops.append(alignments(translator, [each.parts for each in answers], answers[0].to))
+    return [reduce(compose_links, links) for links in zip(*hops, strict=True)]
 
 
 def _check_terms(route: Route, glossary: Glossary) -> None:
