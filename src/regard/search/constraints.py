@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from typing import NamedTuple
 
 
@@ -199,7 +198,7 @@ class Progress:
 
     @property
     def _beginnings(self) -> Sequence[Match]:
-        return self.constraints.beginnings[self.only_marks, self.after_mark, self.after_capital]
+        return self.constraints.beginnings(self.only_marks, self.after_mark, self.after_capital)
 
     @property
     def _expected(self) -> Sequence[Match]:
@@ -223,7 +222,7 @@ class Constraints:
     @property
     def fewest_tokens(self) -> int:
         """The tokens of the shortest forms and the end token."""
-        return Progress(self).needed
+        return 1 + sum(min(len(form.tokens) for form in each.forms) for each in self.each)
 
     @cached_property
     def all(self) -> int:
@@ -247,18 +246,20 @@ class Constraints:
                 found[tokens] = (*found.get(tokens, ()), number)
         return found
 
-    @cached_property
-    def beginnings(self) -> dict[tuple[bool, bool, bool], list[Match]]:
+    def beginnings(self, first: bool, mark: bool, capitalised: bool) -> list[Match]:
         """The forms that may begin, by whether a word would be the first of the answer, whether it follows a mark, and
         whether a capital token came before that mark: then those that begin with a capital have begun there."""
-        capital = self.kinds.capital
-        every = [Match(number, form, 0) for number, each in enumerate(self.each) for form in each.forms]
-        begun = [each._replace(length=1) for each in every if each.form.tokens[0] == capital]
-        return {
-            (first, mark, capitalised): [
-                m
-                for m in (begun if capitalised else every)
-                if (first or mark or not m.form.first) and (mark or not m.form.joined)
+        key = first, mark, capitalised
+        if key not in self._beginnings:
+            self._beginnings[key] = [
+                Match(number, form, int(capitalised))
+                for number, each in enumerate(self.each)
+                for form in each.forms
+                if (first or mark or not form.first) and (mark or not form.joined)
+                if not capitalised or form.tokens[0] == self.kinds.capital
             ]
-            for first, mark, capitalised in product((False, True), repeat=3)
-        }
+        return self._beginnings[key]
+
+    @cached_property
+    def _beginnings(self) -> dict[tuple[bool, bool, bool], list[Match]]:
+        return {}

@@ -73,6 +73,27 @@ def test_what_is_put_in_and_what_is_searched_is_what_a_greedy_search_finds(price
     assert objects is None or any(searched) == objects
 
 
+def test_the_article_before_a_term_takes_the_gender_that_makes_the_term_most_probable():
+    class Spanish(OneTokenWords):
+        def __init__(self):
+            super().__init__()
+            self.vocabulary = ["<pad>", "<s>", "</s>", "▁el", "▁la", "▁lo", "▁casa", "▁coche", "▁del", "▁El", "▁La"]
+
+    articles = Substitution(None, None, Spanish(), VOCABULARY, 0, CPU)._articles("es-MX")
+    assert articles == {3: [3, 4], 4: [4, 3], 9: [9, 10], 10: [10, 9]}
+    assert Substitution(None, None, Spanish(), VOCABULARY, 0, CPU)._articles("de") == {}
+    answer = Hypothesis([8, 4, 6, 5], 0.0, 0.0, True)  # del la casa lo
+    draft = Draft(0, "", Constraints((Constraint((Form((7,)),)),)), answer, given=0)
+    outline = Outline(tuple(answer.tokens), ((2, 3),))
+    with_la, with_el = substitution._proposals(0, draft, outline, articles)
+    assert (with_la.tokens, with_el.tokens) == ([8, 4, 7, 5], [8, 3, 7, 5])
+    read = (with_la, (-1.0, -0.1, -6.0, -1.0, -1.0)), (with_el, (-1.0, -9.0, -2.0, -1.0, -1.0))
+    best = substitution._best_of(dataclasses.replace(each, own=own, best=own) for each, own in read)
+    assert best[0].tokens == with_el.tokens  # how improbable the article itself is does not count
+    given = dataclasses.replace(draft, given=2)  # a beginning that was asked for stays
+    assert [each.tokens for each in substitution._proposals(0, given, outline, articles)] == [[8, 4, 7, 5]]
+
+
 def test_forms_that_do_not_fit_their_place_are_not_read():
     small, large, joined = Form((4,)), Form((5,), first=True), Form((6,), joined=True)
     constraints = Constraints((Constraint((small, large, joined)),), TokenKinds(marks=frozenset({3})))

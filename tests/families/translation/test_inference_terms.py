@@ -133,7 +133,7 @@ def test_capitals_that_the_vocabulary_lacks_are_left_out() -> None:
     assert target.unknown in target.encode(["Pan"])[0]
     encoder.check(glossary)
     for text in ("bread", "Bread", "BREAD"):
-        (constraint,) = encoder.constraints(text, glossary.find(text), "es").each
+        (constraint,) = encoder.constraints(glossary.find(text)).each
         assert {target.decode(form.tokens) for form in constraint.forms} == {"pan"}
     with pytest.raises(DataError, match="the model cannot write 'Pan'"):
         encoder.check(Glossary.of({"bread": "pan|Pan"}))

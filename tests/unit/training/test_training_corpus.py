@@ -6,6 +6,7 @@ import sentencepiece
 from regard.errors import DataError, RegardError
 from regard.families.translation.prepare import PairPreparation
 from regard.families.translation.recipe import TranslationRecipe
+from regard.families.translation.task import _summary
 
 
 def corpus(tmp_path, lines, **data):
@@ -33,6 +34,28 @@ def test_without_validation_data_a_share_is_set_aside_by_source(tmp_path):
     assert len(made.train) + len(held_out) == 600
     assert 60 < len(held_out) < 180
     assert all(held_out.count(source) == 2 for source in held_out)  # both translations of a source stay together
+
+
+@pytest.mark.parametrize(("count", "least", "most"), [(100, 1, 25), (1000, 70, 130), (3000, 200, 300)])
+def test_enough_is_set_aside_to_validate_on(tmp_path, count, least, most):
+    made = corpus(tmp_path, [(f"w{i}", f"v{i}") for i in range(count)])
+    assert least <= len(made.valid) <= most and len(made.train) + len(made.valid) == count
+
+
+def test_of_many_pairs_a_hundredth_is_set_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.families.translation.prepare.HELD_OUT", 20)
+    made = corpus(tmp_path, [(f"w{i}", f"v{i}") for i in range(6000)])
+    assert 35 <= len(made.valid) <= 85
+
+
+def test_the_log_says_where_validation_has_few_sentences(tmp_path):
+    section = {"train": str(tmp_path / "pairs.tsv"), "source": "en", "target": "es"}
+    report = {"train": 900, "valid": 90, "test": 0}
+    said = _summary(TranslationRecipe.parse({"data": section}), report)
+    assert "90 held out for validation" in said and "so few sentences" in said
+    assert "so few" not in _summary(TranslationRecipe.parse({"data": section}), {**report, "valid": 200})
+    given = TranslationRecipe.parse({"data": {**section, "valid": section["train"]}})
+    assert "held out" not in _summary(given, report) and "so few" not in _summary(given, report)
 
 
 def test_swapped_files_hold_the_target_first(tmp_path):

@@ -1,8 +1,9 @@
 """Glossaries: how certain terms must be translated, or that they must not be.
 
 A glossary is a file of lines `source TAB target`. Either side may list several forms, separated by `|`: forms of the
-source that mean the same term, and inflected forms of the target of which one must be used. A term whose target equals
-its source is not translated. A third column holds the case rule of the term: `any` (the default) finds the term in
+source that mean the same term, and inflected forms of the target of which one must be used. Where both sides list as
+many, each form of the source becomes the one at its place: `door|doors TAB puerta|puertas`. A term whose target equals its
+source is not translated. A third column holds the case rule of the term: `any` (the default) finds the term in
 any case, and `case` only as it is written. Lines that begin with `#` are comments.
 """
 
@@ -38,6 +39,10 @@ class Term(NamedTuple):
     def kept(self) -> bool:
         """Whether the term is not translated."""
         return self.sources == self.targets
+
+    def becomes(self, place: int) -> tuple[str, ...]:
+        """The forms that may translate the form of the source at a place: that at the same one, if both have as many."""
+        return self.targets[place : place + 1] if len(self.sources) == len(self.targets) else self.targets
 
 
 class Match(NamedTuple):
@@ -107,27 +112,28 @@ class Glossary:
         self, text: str, words: Sequence[re.Match[str]], folded: Sequence[str], place: int
     ) -> tuple[Match, int] | None:
         """The longest term that begins with this word, and its number of words."""
-        for form, term in self._by_first_word.get(folded[place], ()):
+        for form, targets, term in self._by_first_word.get(folded[place], ()):
             if form == folded[place : place + len(form)]:
                 start, end = words[place].start(), words[place + len(form) - 1].end()
                 spelled = _normal(text[start:end])
                 if not term.case or spelled in term.sources:
-                    return Match(term, start, end, *_forms(term, spelled)), len(form)
+                    return Match(term, start, end, *_forms(term, targets, spelled)), len(form)
         return None
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
     @cached_property
-    def _by_first_word(self) -> dict[str, list[tuple[list[str], Term]]]:
-        """The terms by the first word of each of their forms, the longest first; those with a case rule before."""
-        found: dict[str, list[tuple[list[str], Term]]] = {}
+    def _by_first_word(self) -> dict[str, list[tuple[list[str], tuple[str, ...], Term]]]:
+        """The forms of terms, each with what it may become, by their first word; the longest first, and those with a
+        case rule before."""
+        found: dict[str, list[tuple[list[str], tuple[str, ...], Term]]] = {}
         for term in self.terms:
-            for form in term.sources:
+            for place, form in enumerate(term.sources):
                 words = [word.casefold() for word in WORD.findall(form)]
-                found.setdefault(words[0], []).append((words, term))
+                found.setdefault(words[0], []).append((words, term.becomes(place), term))
         for listed in found.values():
-            listed.sort(key=lambda each: (-len(each[0]), not each[1].case))
+            listed.sort(key=lambda each: (-len(each[0]), not each[2].case))
         return found
 
 
@@ -190,15 +196,15 @@ def _key(form: str, case: bool) -> str:
     return f"={_normal(form)}" if case else _normal(form).casefold()
 
 
-def _forms(term: Term, spelled: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _forms(term: Term, targets: tuple[str, ...], spelled: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The forms that may translate a term that was found in this spelling, and those for the first word only."""
     if term.kept:
         return (spelled,), ()
     if term.case:
-        return term.targets, ()
-    capitalised = tuple(form[0].upper() + form[1:] for form in term.targets)
-    new = tuple(form for form in capitalised if form not in term.targets)
+        return targets, ()
+    capitalised = tuple(form[0].upper() + form[1:] for form in targets)
+    new = tuple(form for form in capitalised if form not in targets)
     if spelled in term.sources or not spelled[0].isupper():
-        return term.targets, new
-    loud = tuple(form.upper() for form in term.targets) if len(spelled) > 1 and spelled.isupper() else ()
-    return (*dict.fromkeys((*term.targets, *capitalised, *loud)),), ()
+        return targets, new
+    loud = tuple(form.upper() for form in targets) if len(spelled) > 1 and spelled.isupper() else ()
+    return (*dict.fromkeys((*targets, *capitalised, *loud)),), ()

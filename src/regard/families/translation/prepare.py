@@ -39,6 +39,9 @@ PLAIN_SHARE = 0.1  # of training pairs with a style that are learnt without it
 ENGLISH = "en"
 ENCODED_ALONE, MOST_WORKERS = 200_000, 16  # pairs that one process encodes; processes that encode more
 FEWEST = 10  # pairs of an adaptation
+# Of the training pairs, so many are held out if data.valid is not given: fewer steer a training by chance. But at least
+# one of SELDOM pairs, and at most one of OFTEN.
+HELD_OUT, SELDOM, OFTEN = 200, 100, 10
 LEARNT_FROM = 250_000  # the most pairs, evenly spread, that a tokenizer is learnt from
 
 
@@ -173,6 +176,8 @@ class PairPreparation:
         """Read every source once, since generating or parsing it may be slow; count the pairs kept and dropped."""
         others = sum(map(self._unusable, PAIR_PARTS))
         keep, counts = PairFilter(self.data.filters), Counter[str]()
+        share = 0.0 if self.data.valid else self._share("train", poll)
+        old_share = 0.0 if self.data.old_valid else self._share("old", poll)
         with ExitStack() as stack:
             files = {part: stack.enter_context(PairFile(folder / f"{part}.jsonl").writer()) for part in PAIR_PARTS}
 
@@ -184,7 +189,7 @@ class PairPreparation:
             def learnt(pairs: Iterable[Pair]) -> Iterator[Pair]:
                 """The pairs but those held out for validation, which are written."""
                 for pair in pairs:
-                    if not self.data.valid and self._held_out(pair):
+                    if _held_out(pair, share):
                         write("valid", pair)
                     else:
                         yield pair
@@ -196,7 +201,7 @@ class PairPreparation:
                     write("train", pair)
                 sizes.append(counts["train"] - before)
             for pair in PairFilter(self.data.filters)(self._pairs("old")):
-                write(OLD_VALID if not self.data.old_valid and self._held_out(pair) else "old", pair)
+                write(OLD_VALID if _held_out(pair, old_share) else "old", pair)
             for part in ("valid", "test", OLD_VALID):
                 for pair in filter(_filled, self._pairs(part)):
                     write(part, pair)
@@ -275,9 +280,20 @@ class PairPreparation:
         """Whether the style of a training pair is left out, so that a model also translates if none is asked for."""
         return split_by_hash(pair.target, {"styled": 1.0 - PLAIN_SHARE, "plain": PLAIN_SHARE}) == "plain"
 
-    def _held_out(self, pair: Pair) -> bool:
-        """Whether a pair belongs to the share held out for validation; all translations of a source do, or none."""
-        return split_by_hash(pair.source, {"train": 1.0 - self.data.split, "valid": self.data.split}) == "valid"
+    def _share(self, part: PairPart, poll: Poll) -> float:
+        """The share of pairs that is held out for validation; few pairs are read twice, to count them."""
+        if self.data.split is not None:
+            return self.data.split
+        aim, count = HELD_OUT + HELD_OUT // 5, 0  # hashes find some more or some less
+        for _ in islice(PairFilter(self.data.filters)(self._pairs(part)), aim * SELDOM):
+            poll()
+            count += 1
+        return min(1 / OFTEN, max(1 / SELDOM, aim / max(count, 1)))
+
+
+def _held_out(pair: Pair, share: float) -> bool:
+    """Whether a pair is in the share held out for validation; all translations of a source are, or none."""
+    return share > 0 and split_by_hash(pair.source, {"train": 1.0 - share, "valid": share}) == "valid"
 
 
 def spoken(source: str, target: str, **drawn: Any) -> Iterator[Pair]:

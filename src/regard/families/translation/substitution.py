@@ -4,16 +4,18 @@ A search that follows an outline (constrained.py) mostly ends with the outline i
 So this answer is guessed, and the model reads all its tokens at once, as in speculative decoding: a search of width 1
 says each of them unless another token is more probable by more than the price of a deviation. Where one is, the model
 objects, and the search goes on from there. Of several forms of a term, the one that makes the answer most probable is
-taken.
+taken. So is the gender of an article right before a term: what counts is how probable the term is after it, since the
+article itself was chosen for the word that the term replaces.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +24,8 @@ from torch import Tensor, nn
 
 from regard.attention.record import record
 from regard.data.batch import pad_rows
-from regard.data.tokenizers.base import Tokenizer
+from regard.data.formats.languages import find_language
+from regard.data.tokenizers.base import SPACE, Tokenizer
 from regard.errors import UsageError
 from regard.families.translation.glossary import Glossary
 from regard.families.translation.terms import Draft, TermEncoder
@@ -64,7 +67,7 @@ class TermSearch:
         tokenizer, search = self.translator.tokenizer, self.translator.source_search.search
         rows, forced = tokenizer.source_ids(sentences, to), tokenizer.target.encode(prefixes)
         terms = [
-            self.constraints(sentence, len(row), to, settings, glossary)
+            self.constraints(sentence, len(row), settings, glossary)
             for sentence, row in zip(sentences, rows, strict=True)
         ]
         if self.translator.alignment is None:  # nothing shows the places of terms, so the search finds them
@@ -76,7 +79,7 @@ class TermSearch:
             if each is not None
             for answer in answers[place]
         ]
-        drafts = [draft for draft in drafts if not draft.is_right]
+        drafts = [self._placed(draft, to, glossary) for draft in drafts if not draft.is_right]
         steered = self._follow(drafts, rows, to, settings) if drafts else []
         for draft, answer in zip(drafts, steered, strict=True):
             others = [
@@ -87,7 +90,7 @@ class TermSearch:
         return [sorted(each, key=_by_score) if place in changed else each for place, each in enumerate(answers)]
 
     def constraints(
-        self, sentence: str, length: int, to: str, settings: SearchSettings, glossary: Glossary
+        self, sentence: str, length: int, settings: SearchSettings, glossary: Glossary
     ) -> Constraints | None:
         """What the translation of a sentence of so many tokens must contain; None if it has no terms."""
         matches = glossary.find(sentence)
@@ -95,7 +98,7 @@ class TermSearch:
             return None
         if settings.sample:
             raise UsageError("a glossary needs a search: leave out sampling, or the glossary")
-        found, most = self.terms.constraints(sentence, matches, to), settings.limit(length)
+        found, most = self.terms.constraints(matches), settings.limit(length)
         if (needed := found.fewest_tokens) > most:
             first = matches[0].term
             raise UsageError(
@@ -103,6 +106,10 @@ class TermSearch:
                 f"translation may have {most}; raise --max-length, or shorten the term"
             )
         return found
+
+    def _placed(self, draft: Draft, to: str, glossary: Glossary) -> Draft:
+        placed = self.terms.placed(draft.constraints, draft.source, glossary.find(draft.source), to)
+        return replace(draft, constraints=placed)
 
     def _follow(
         self,
@@ -129,7 +136,7 @@ class TermSearch:
         """Drafts with the places of their terms, and with their terms if the model can check that at once."""
         by, translator = self.translator.aligning(), self.translator
         if self.substitution is not None:
-            return self.substitution(drafts, rows, by, settings)
+            return self.substitution(drafts, rows, by, settings, to)
         sources, answers = [draft.source for draft in drafts], [draft.answer.tokens for draft in drafts]
         looks = translator.passes(sources, answers, to=to, layers=by.layer)
         outlines = [
@@ -158,6 +165,12 @@ def _by_score(answer: Hypothesis) -> tuple[bool, float]:
     return not answer.finished, -answer.score
 
 
+ARTICLES = {  # words before a noun that differ in its gender alone, by language
+    "es": ("el la", "los las", "un una", "unos unas", "este esta", "estos estas", "ese esa", "nuestro nuestra"),
+    "fr": ("le la", "un une", "ce cette", "mon ma", "ton ta", "son sa"),
+    "it": ("il lo la", "i gli le", "un uno una", "del dello della", "nel nello nella", "al allo alla", "questo questa"),
+    "pt": ("o a", "os as", "um uma", "do da", "dos das", "no na", "nos nas", "ao à", "este esta", "meu minha"),
+}
 MOST_FORMS = 8  # combinations of forms that are read; more are left to the search
 MOST_LOGITS = 2**24  # held at once
 READ_TOGETHER = 32  # answers of similar length, so that little of them is padding
@@ -179,6 +192,7 @@ class Proposal:
     draft: int
     tokens: list[int]
     terms: tuple[tuple[int, int], ...]  # (first, last + 1)
+    articles: tuple[int, ...] = ()  # the places of articles whose gender is chosen
     own: tuple[float, ...] = ()  # the log-probability of every token, and of the end
     best: tuple[float, ...] = ()  # that of the most probable token at the same places
 
@@ -189,7 +203,8 @@ class Proposal:
     @property
     def order(self) -> float:
         """What proposals for one draft are compared by."""
-        return self.total / len(self.own)
+        compared = [own for place, own in enumerate(self.own) if place not in self.articles]
+        return sum(compared) / len(compared)
 
     @property
     def objection(self) -> int | None:
@@ -199,7 +214,7 @@ class Proposal:
         return min((place for place in wanted if not self._is_term(place)), default=None)
 
     def _is_term(self, place: int) -> bool:
-        return any(first <= place < last for first, last in self.terms)
+        return place in self.articles or any(first <= place < last for first, last in self.terms)
 
 
 class Substitution:
@@ -216,6 +231,7 @@ class Substitution:
     ):
         self.model, self.recorded, self.target, self.vocabulary = model, recorded, target, vocabulary
         self.pad, self.device = pad, device
+        self._known_articles: dict[str, Mapping[int, Sequence[int]]] = {}
 
     @torch.inference_mode()
     def __call__(
@@ -224,15 +240,17 @@ class Substitution:
         rows: Sequence[Sequence[int]],
         by: AlignmentSettings,
         settings: SearchSettings,
+        to: str = "",
     ) -> list[Steered]:
         """The drafts with their terms; `rows` are the tokens of their sources."""
+        articles = self._articles(to)
         found = dict[int, Steered]()
         for places in batches_by_length([len(row) for row in rows]):
             some, sources = [drafts[place] for place in places], [rows[place] for place in places]
             source, mask = (part.to(self.device) for part in pad_rows(sources, self.pad))
             state = self.model.start(source, mask)
             outlines = self._outlines(some, state, by)
-            proposed = self._settled(some, outlines, state) if _is_plain(settings) else {}
+            proposed = self._settled(some, outlines, state, articles) if _is_plain(settings) else {}
             for number, place in enumerate(places):
                 limit = settings.limit(len(rows[place]))
                 found[place] = self._steered(
@@ -255,11 +273,15 @@ class Substitution:
         return outlines
 
     def _settled(
-        self, drafts: Sequence[Draft], outlines: Sequence[Outline], state: DecoderState
+        self,
+        drafts: Sequence[Draft],
+        outlines: Sequence[Outline],
+        state: DecoderState,
+        articles: Mapping[int, Sequence[int]],
     ) -> dict[int, Proposal]:
         """The best proposal for every draft that can have one."""
         each = enumerate(zip(drafts, outlines, strict=True))
-        listed = [one for number, (draft, outline) in each for one in _proposals(number, draft, outline)]
+        listed = [one for number, (draft, outline) in each for one in _proposals(number, draft, outline, articles)]
         return _best_of(self._read(listed, state))
 
     def _steered(
@@ -294,29 +316,68 @@ class Substitution:
             size = len(each.tokens) + 1
             yield replace(each, own=tuple(own[row][:size]), best=tuple(best[row][:size]))
 
+    def _articles(self, to: str) -> Mapping[int, Sequence[int]]:
+        """The tokens of articles, each with those of every gender, itself first."""
+        language = find_language(ARTICLES, to) or "" if to else ""
+        if language not in self._known_articles:
+            ids = {piece: token for token, piece in enumerate(self.target.vocabulary)}
+            sets = [words.split() for words in ARTICLES.get(language, ())]
+            written = [
+                [ids[SPACE + case(word)] for word in words if SPACE + case(word) in ids]
+                for words in sets
+                for case in (str.lower, str.capitalize)
+            ]
+            self._known_articles[language] = {
+                token: [token, *(other for other in tokens if other != token)]
+                for tokens in written
+                for token in tokens
+                if len(tokens) > 1
+            }
+        return self._known_articles[language]
+
     def _padded(self, rows: Sequence[Sequence[int]]) -> Int[Tensor, "R T"]:
         return pad_rows(rows, self.vocabulary.pad)[0].to(self.device)
 
 
-def _proposals(number: int, draft: Draft, outline: Outline) -> list[Proposal]:
-    """A draft with the terms that it lacks in their places, in every form that fits; none where that is no answer."""
+def _proposals(
+    number: int, draft: Draft, outline: Outline, articles: Mapping[int, Sequence[int]] = MappingProxyType({})
+) -> list[Proposal]:
+    """A draft with the terms that it lacks in their places, in every form that fits, and each after every gender of its
+    article; none where that is no answer."""
     each, said = draft.constraints.each, set(draft.said.values())
     places = zip(outline.places, each, strict=True)
     missing = sorted((place, _fitting(draft, place[0], each.forms)) for place, each in places if place not in said)
     if not draft.answer.finished or not 0 < math.prod(len(forms) for _, forms in missing) <= MOST_FORMS:
         return []
     found = []
-    for forms in product(*(forms for _, forms in missing)):
-        tokens, terms, done = list[int](), list[tuple[int, int]](), 0
-        for ((first, last), _), form in zip(missing, forms, strict=True):
+    for chosen in product(*_choices(draft, missing, articles)):
+        tokens, terms, agreeing, done = list[int](), list[tuple[int, int]](), list[int](), 0
+        for ((first, last), _), (form, article) in zip(missing, chosen, strict=True):
             tokens += draft.answer.tokens[done:first]
+            if article is not None:
+                tokens[-1] = article
+                agreeing.append(len(tokens) - 1)
             terms.append((len(tokens), len(tokens) + len(form.tokens)))
             tokens += form.tokens
             done = last
         tokens += draft.answer.tokens[done:]
         if draft.with_tokens(tokens).is_right:
-            found.append(Proposal(number, tokens, tuple(terms)))
+            found.append(Proposal(number, tokens, tuple(terms), tuple(agreeing)))
     return found
+
+
+def _choices(
+    draft: Draft, missing: Sequence[tuple[tuple[int, int], Sequence[Form]]], articles: Mapping[int, Sequence[int]]
+) -> list[list[tuple[Form, int | None]]]:
+    """For every missing term its forms, each with every gender of the article right before; None if there is none, or if
+    that would be too much to read."""
+    genders, done = list[Sequence[int | None]](), draft.given
+    for (first, last), _ in missing:
+        genders.append(articles.get(draft.answer.tokens[first - 1], (None,)) if first > done else (None,))
+        done = last
+    if math.prod(len(forms) * len(few) for (_, forms), few in zip(missing, genders, strict=True)) > MOST_FORMS:
+        genders = [(None,)] * len(missing)
+    return [list(product(forms, few)) for (_, forms), few in zip(missing, genders, strict=True)]
 
 
 def _fitting(draft: Draft, place: int, forms: Iterable[Form]) -> list[Form]:

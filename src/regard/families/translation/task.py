@@ -23,7 +23,7 @@ from regard.data.tokenizers.unknown_words import unknown_tokens
 from regard.errors import ConfigError, DataError, UsageError
 from regard.families.catalog import MODELS
 from regard.families.translation.metrics import Compared, PairEvaluation, flat, table
-from regard.families.translation.prepare import BASE, PairPreparation
+from regard.families.translation.prepare import BASE, HELD_OUT, PairPreparation
 from regard.families.translation.recipe import TranslationRecipe
 from regard.families.translation.seq2seq import draws
 from regard.look.forced_pass import (
@@ -272,8 +272,14 @@ def _summary(recipe: TranslationRecipe, report: dict[str, int]) -> str:
     text = (
         f"{report['train']:,} sentence pairs {', '.join(data.sources)} → {', '.join(data.targets)} "
         f"from {', '.join(named)}; "
-        f"{report['valid']:,} for validation, {report['test']:,} for testing"
+        f"{report['valid']:,}{'' if data.valid else ' held out'} for validation, "
+        f"{report['test']:,} for testing"
     )
+    if recipe.training.validate_every and not data.valid and report["valid"] < HELD_OUT:
+        text += (
+            f"; so few sentences for validation tell large differences only, and {HELD_OUT} are better: give "
+            "data.valid or raise data.split"
+        )
     if recipe.model.init:
         text += f"; from {recipe.model.init}, with {report['old']:,} old pairs and {report['old_valid']:,} to test on"
     return f"{text}; dropped: {dropped}" if dropped else text

@@ -45,6 +45,7 @@ class TermEncoder:
 
     def __init__(self, tokenizer: PairTokenizer):
         self.tokenizer = tokenizer
+        self._spelled: dict[str, str] = {}
         self._known_forms: dict[tuple[Term, tuple[str, ...], tuple[str, ...]], tuple[Form, ...]] = {}
 
     @cached_property
@@ -64,28 +65,39 @@ class TermEncoder:
             for form in term.targets:
                 self._encode(form, term)
 
-    def constraints(self, sentence: str, matches: Sequence[Match], to: str) -> Constraints:
-        """What the translation of a sentence must contain."""
+    def constraints(self, matches: Sequence[Match]) -> Constraints:
+        """What the translation of a sentence with these terms must contain."""
+        return Constraints(tuple(Constraint(self._forms(match)) for match in matches), self.kinds)
+
+    def placed(self, constraints: Constraints, sentence: str, matches: Sequence[Match], to: str) -> Constraints:
+        """The constraints of a sentence with the tokens of the source that their terms translate."""
         words_of = within(self.tokenizer.source.words_in(sentence), len(sentence.split()))
         before = len(self.tokenizer.tag(to))
         found = []
-        for match in matches:
+        for constraint, match in zip(constraints.each, matches, strict=True):
             first = len(sentence[: match.start].split())
             first -= match.start > 0 and not sentence[match.start - 1].isspace()  # it begins within a word
             words = range(first, first + len(sentence[match.start : match.end].split()))
             places = tuple(before + place for place, word in enumerate(words_of) if word in words)
-            found.append(Constraint(self._forms(match), places))
-        return Constraints(tuple(found), self.kinds)
+            found.append(constraint._replace(source=places))
+        return replace(constraints, each=tuple(found))
 
     def written(self, text: str, matches: Sequence[Match]) -> str:
         """The text with terms spelled as the glossary does, where the model's vocabulary cannot (iPhone)."""
-        target = self.tokenizer.target
         for match in matches:
             for form in (*match.forms, *match.capitalised):
-                said = target.decode(target.encode([form])[0])
+                said = self._said(form)
                 if said and said != form and _find(text, (form,), 0) is None and (place := _find(text, (said,), 0)):
                     text = text[: place[0]] + form + text[place[1] :]
         return text
+
+    def _said(self, form: str) -> str:
+        """A form as the model's vocabulary spells it."""
+        if form not in self._spelled:
+            if len(self._spelled) >= MOST_KNOWN:
+                self._spelled.clear()
+            self._spelled[form] = self.tokenizer.target.decode(self.tokenizer.target.encode([form])[0])
+        return self._spelled[form]
 
     def _forms(self, match: Match) -> tuple[Form, ...]:
         key = match.term, match.forms, match.capitalised

@@ -285,7 +285,7 @@ class Translator(DecodingPipeline):
         """A search for one sentence, to be advanced by the caller."""
         (row,) = self.tokenizer.source_ids([sentence], to)
         forced = self.tokenizer.target.encode([prefix])[0]
-        if glossary is not None and self.term_search.constraints(sentence, len(row), to, settings, glossary):
+        if glossary is not None and self.term_search.constraints(sentence, len(row), settings, glossary):
             ((answer, *_),) = self.decode([sentence], [prefix], to, settings, glossary)
             forced = [*answer.tokens, *([self.vocabulary.end] if answer.finished else [])]  # searched, and said again
         with torch.inference_mode():

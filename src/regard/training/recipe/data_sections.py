@@ -145,7 +145,7 @@ class PairsSection(Config):
     style: str = ""  # the column of tables, or key of JSONL, with the style of each translation: formal, informal, …
     swap: bool = False  # the files hold the target first, as a table without a header may
     temperature: float = pydantic.Field(default=1.0, ge=1.0)  # draw languages in proportion to count^(1/temperature)
-    split: float = pydantic.Field(default=0.01, gt=0, lt=1)  # share of train that is held out if valid is not given
+    split: float | None = pydantic.Field(default=None, gt=0, lt=1)  # share of train held out if valid is not given
     filters: FilterConfig = FilterConfig.parse({})
     variants: VariantsSection = VariantsSection()
     phrasebook: PhrasebookSection = PhrasebookSection()
