@@ -15,20 +15,39 @@ from typing import Annotated, Any, Literal
 import pydantic
 from torch import Tensor
 
-from regard.checkpoints.operations import WINDOW_KEYS, Drop, Op, Tie, read_ffn_ratio, read_rope, read_window, write_ffn_ratio, write_rope, write_window
+from regard.checkpoints.operations import (
+    WINDOW_KEYS,
+    Drop,
+    Op,
+    Tie,
+    read_ffn_ratio,
+    read_rope,
+    read_window,
+    write_ffn_ratio,
+    write_rope,
+    write_window,
+)
 from regard.checkpoints.weights import listing
 from regard.config import Config
 from regard.errors import CheckpointError
 
 TABLES = (  # model types of Hugging Face; of several tables for one model, export tries them in this order
     "marian", "bert", "roberta", "xlm-roberta", "distilbert", "albert", "esm", "gpt2", "llama", "mistral", "qwen2",
-    "qwen3", "gemma", "t5", "mt5", "vit", "deit", "dinov2", "dinov2_with_registers", "swin", "swinv2", "resnet", "bit", "imagegpt", "whisper",
+    "qwen3", "gemma", "t5", "mt5", "vit", "deit", "dinov2", "dinov2_with_registers", "swin", "swinv2", "resnet", "bit",
+    "imagegpt", "whisper",
 )  # fmt: skip
 
 NOT_EXPORTED = "the model cannot be exported"
 # keys that change layers in unsupported ways: quantised weights, values for single layers, sliding windows (but see
 # `ConfigTable.window`), padding of convolutions as TensorFlow has it, decoders that see what comes later
-FOREIGN = {"quantization_config", "per_layer_config", "layer_types", "sliding_window", "global_padding", "use_bidirectional_attention"}
+FOREIGN = {
+    "quantization_config",
+    "per_layer_config",
+    "layer_types",
+    "sliding_window",
+    "global_padding",
+    "use_bidirectional_attention",
+}
 
 Names = Annotated[tuple[str, ...], pydantic.BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v))]
 
@@ -114,7 +133,8 @@ class ConfigTable(Config):
         for key, origin in self.copies.items():
             if known[key] != known[origin]:
                 raise CheckpointError(f"{file} has {key} {known[key]} but {origin} {known[origin]}; they must be equal")
-        for key in FOREIGN & {key for key, value in given.items() if value is not False} - (WINDOW_KEYS[self.window] if self.window else set()):
+        followed = WINDOW_KEYS[self.window] if self.window else set()
+        for key in FOREIGN & {key for key, value in given.items() if value is not False} - followed:
             raise CheckpointError(f"{file} has {key}, which changes the model in ways that are not supported")
         for key, value in self.required.items():
             if known.get(key) != value:
@@ -144,9 +164,7 @@ class ConfigTable(Config):
         if lacking := [key for key in self.needs if not ours[key]]:
             raise CheckpointError(f"{NOT_EXPORTED}: it has no {' and no '.join(lacking)}")
         if given := [f"{key} {ours[key]}" for key in self.unset if ours[key]]:
-            raise CheckpointError(
-                f"{NOT_EXPORTED}: it has {listing(given)}, which theirs have no place for"
-            )
+            raise CheckpointError(f"{NOT_EXPORTED}: it has {listing(given)}, which theirs have no place for")
         _choose(ours, [self.fixed], NOT_EXPORTED)
         theirs = {their: ours[our] for our, their in self.same.items()}
         theirs |= {their: ours[our] for our, their in self.optional.items() if ours[our] is not None}

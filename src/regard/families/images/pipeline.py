@@ -175,7 +175,9 @@ class ImageClassifier(ImagePipeline):
     def classify(self, images: ImageSource | Sequence[ImageSource]) -> list[Labelled]:
         """The classes of every image (a path, the bytes of a file, or a Pillow image), most probable first."""
         if not self.labels:
-            raise UsageError(f"{self.name or 'this model'} has no head and knows no classes; use `embed` for its vectors")
+            raise UsageError(
+                f"{self.name or 'this model'} has no head and knows no classes; use `embed` for its vectors"
+            )
         answers: list[Labelled] = []
         for pixels in self._batches(images):
             for row in self.probabilities(pixels).tolist():
