@@ -35,9 +35,7 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Bool[
     return ones.tril(diagonal=keys - queries)[None, None]
 
 
-def window(
-    size: int, queries: Int[Tensor, "#B #Tq"], keys: Int[Tensor, "#B #Tk"]
-) -> Bool[Tensor, "B 1 #Tq #Tk"]:
+def window(size: int, queries: Int[Tensor, "#B #Tq"], keys: Int[Tensor, "#B #Tk"]) -> Bool[Tensor, "B 1 #Tq #Tk"]:
     """Each query attends only to keys less than `size` positions before it, given the positions of both (Mistral)."""
     return (keys[:, None] > queries[..., None] - size)[:, None]
 

@@ -17,6 +17,11 @@ from regard.families.catalog import VERBS, imported
 from regard.processes import Share
 from regard.verbs.options import as_command
 
+# Where torch allocates with mimalloc (ARM), memory that is free for 10 ms is returned to the system, and the next
+# training step has to ask for it again page by page, which costs a tenth of the step. One minute is soon enough.
+# torch reads the variable when it is imported.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
+
 HELP = {"help_option_names": ["-h", "--help"]}
 WrongUsage: Any = typer.BadParameter.__base__  # base class of all argument errors, which typer does not export
 

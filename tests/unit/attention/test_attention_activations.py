@@ -281,7 +281,9 @@ def test_steps_of_other_batches_are_given_one_by_one():
         model(torch.randint(60, (2, 7)))
         model(torch.randint(60, (3, 7)))
     assert [len(call) for call in seen.steps("decoder.0.residual")] == [2, 3]
-    with pytest.raises(UsageError, match=r"have the shapes \[2, 7, 32\], \[3, 7, 32\] .* steps\('decoder.0.residual'\)"):
+    with pytest.raises(
+        UsageError, match=r"have the shapes \[2, 7, 32\], \[3, 7, 32\] .* steps\('decoder.0.residual'\)"
+    ):
         seen["decoder.0.residual"]
 
 
