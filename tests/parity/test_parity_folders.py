@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 from regard.checkpoints import export_model, load_model
-from regard.errors import CheckpointError
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.disable_progress_bar()
@@ -76,7 +75,7 @@ def test_a_decoder_in_one_pass_and_step_by_step(seed, tmp_path):
         real = torch.arange(12) < torch.tensor(lengths)[:, None]
         mask = real if side == "right" else real.flip(1)
         found = ours(tokens, mask)
-        for row, length in enumerate(lengths):  # each text alone, since their window counts padding
+        for row in range(3):  # each text alone, since their window counts padding
             alone = tokens[row : row + 1][:, mask[row]]
             expected = theirs(input_ids=alone).logits[0]
             torch.testing.assert_close(found[row, mask[row]], expected, atol=1e-5, rtol=0)

@@ -8,7 +8,7 @@ import pytest
 
 OPTION = "MIMALLOC_PURGE_DELAY"
 ASKED = f"""
-import os, sys, regard
+import os, sys, regard.cli.main
 assert "torch" not in sys.modules
 print(os.environ["{OPTION}"])
 """

@@ -134,7 +134,7 @@ def test_configs_translate_both_ways():
     [
         ({}, "folder lacks vocab_size"),
         ({"vocab_size": 7, "decoder_vocab_size": 8}, "decoder_vocab_size 8 but vocab_size 7"),
-        ({"vocab_size": 7, "shared": "maybe"}, "cannot be read: it has shared 'maybe'; expected True or False$"),
+        ({"vocab_size": 7, "shared": "maybe"}, "cannot be read: it has shared 'maybe'; expected shared True or False"),
     ],
 )
 def test_a_config_of_theirs_without_a_counterpart_is_refused(values, says):

@@ -125,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "R T D"],
         memory: Float[Tensor, "B Tk M"] | Memory | None = None,
         *,
-        mask: Bool[Tensor, "#B #H #Tq #Tk"] | None = None,
+        mask: Bool[Tensor, "#S #H #Tq #Tk"] | None = None,
         bias: Float[Tensor, "#B #H #Tq #Tk"] | None = None,
         causal: bool = False,
         cache: LayerCache | None = None,

@@ -130,9 +130,11 @@ class Calls(Mapping[str, Tensor]):
     def __init__(self) -> None:
         self._calls: dict[str, list[Tensor]] = {}
 
-    def calls(self, name: str) -> list[Tensor]:
-        """What was recorded in every call, one tensor each."""
+    def steps(self, name: str) -> list[Tensor]:
+        """What was recorded in every call: one tensor of a single pass, one of each step of a search."""
         return list(self._calls[name])
+
+    calls = steps  # the earlier name
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._calls)
@@ -145,7 +147,7 @@ class Activations(Calls):
     """Recorded values by the names of their places: activations["decoder.0.cross.queries"] is [B H Tq K].
 
     A module called step by step yields its tokens in order. Keys and values of cached attention are those of the last
-    step, which has all of them. `calls` gives every call separately.
+    step, which has all of them. `steps` gives every call separately.
     """
 
     def __init__(self) -> None:
@@ -164,12 +166,7 @@ class Activations(Calls):
         if len(calls) == 1:
             return calls[0]
         tokens = 2 if self._spots[name].headed else 1
-        if len({(*call.shape[:tokens], *call.shape[tokens + 1 :]) for call in calls}) > 1:
-            shapes = ", ".join(str(list(call.shape)) for call in calls[:4])
-            raise UsageError(
-                f"the calls of {name} have the shapes {shapes} ... and are not steps of the same sequences; "
-                "take them one by one with calls()"
-            )
+        refuse_other_batches(name, calls, joined=tokens)
         return torch.cat(calls, dim=tokens)
 
 
@@ -191,6 +188,17 @@ def record_activations(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def refuse_other_batches(name: str, calls: Sequence[Tensor], *, joined: int, growing: int | None = None) -> None:
+    """Refuse to join calls whose sizes differ in another axis than the one they are joined along, or one that grows."""
+    sizes = {tuple(n for axis, n in enumerate(call.shape) if axis not in (joined, growing)) for call in calls}
+    if len(sizes) > 1:
+        shapes = ", ".join(str(list(call.shape)) for call in calls[:4])
+        raise UsageError(
+            f"the calls of {name} have the shapes {shapes} ... and are not steps of the same sequences, as in a beam "
+            f"search; take them one by one with steps({name!r})"
+        )
 
 
 def value_of(place: Place, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> Tensor | None:

@@ -17,15 +17,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.core import Attend, attention_scores, attention_weights
-from regard.attention.places import Calls
+from regard.attention.places import Calls, refuse_other_batches
 from regard.attention.scores import ScoredAttention
 
 
 class Looks(Calls):
     """Recorded weights by module name: looks["decoder.0.cross"] is [B H Tq Tk].
 
-    A module called several times with one query (step by step) yields its rows in order. With `scores=True` the
-    recorder keeps the scores before the softmax instead.
+    A module called several times with one query (step by step) yields its rows in order. `steps` gives every call
+    separately, as a beam search needs, whose number of hypotheses changes. With `scores=True` the recorder keeps the
+    scores before the softmax instead.
     """
 
     def add(self, name: str, weights: Float[Tensor, "B H Tq Tk"]) -> None:
@@ -33,6 +34,7 @@ class Looks(Calls):
 
     def __getitem__(self, name: str) -> Tensor:
         calls = self._calls[name]
+        refuse_other_batches(name, calls, joined=2, growing=3)
         widest = max(call.shape[-1] for call in calls)  # with a growing cache, each step has one more key than the last
         padded = [torch.nn.functional.pad(call, (0, widest - call.shape[-1])) for call in calls]
         return torch.cat(padded, dim=2)

@@ -33,7 +33,8 @@ from regard.errors import CheckpointError
 
 TABLES = (  # model types of Hugging Face; of several tables for one model, export tries them in this order
     "marian", "bert", "roberta", "xlm-roberta", "distilbert", "albert", "esm", "gpt2", "llama", "mistral", "qwen2",
-    "qwen3", "gemma", "t5", "mt5", "vit", "deit", "dinov2", "dinov2_with_registers", "swin", "swinv2", "resnet", "bit", "imagegpt", "whisper",
+    "qwen3", "gemma", "t5", "mt5", "vit", "deit", "dinov2", "dinov2_with_registers", "swin", "swinv2", "resnet", "bit",
+    "imagegpt", "whisper",
 )  # fmt: skip
 
 NOT_EXPORTED = "the model cannot be exported"
@@ -132,9 +133,8 @@ class ConfigTable(Config):
         for key, origin in self.copies.items():
             if known[key] != known[origin]:
                 raise CheckpointError(f"{file} has {key} {known[key]} but {origin} {known[origin]}; they must be equal")
-        for key in FOREIGN & {key for key, value in given.items() if value is not False} - (
-            WINDOW_KEYS[self.window] if self.window else set()
-        ):
+        followed = WINDOW_KEYS[self.window] if self.window else set()
+        for key in FOREIGN & {key for key, value in given.items() if value is not False} - followed:
             raise CheckpointError(f"{file} has {key}, which changes the model in ways that are not supported")
         for key, value in self.required.items():
             if known.get(key) != value:

@@ -175,7 +175,7 @@ def _means(model: nn.Module, layers: Sequence[str], measure: Measure) -> dict[st
         measure.run_each()
     means = {}
     for layer in layers:
-        calls = seen.calls(f"{layer}.{HEADS}")
+        calls = seen.steps(f"{layer}.{HEADS}")
         rows = [call if call.dim() == 4 else call[:, None] for call in calls]  # one head has no axis of heads
         total = torch.stack([each.double().sum(dim=(0, 2)) for each in rows]).sum(dim=0)
         means[layer] = (total / sum(each.shape[0] * each.shape[2] for each in rows)).float()

@@ -23,6 +23,11 @@ from regard.families.catalog import VERBS
 from regard.families.contract import GROUPS, INSIDE, MEASURE, START, TRAIN, USE, VerbEntry
 from regard.processes import Share
 
+# Where torch allocates with mimalloc (ARM), memory that is free for 10 ms is returned to the system, and the next
+# training step has to ask for it again page by page, which costs a tenth of the step. One minute is soon enough.
+# torch reads the variable when it is imported.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "60000")
+
 OWN = {  # verbs that belong to no family: the function of this name in the module of this name
     name: VerbEntry(f"{name}.{name}", summary, group, package=__package__)
     for group, verbs in {

@@ -254,7 +254,7 @@ class EncoderLayer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "R T D"],
-        mask: Bool[Tensor, "B 1 #Tq Tk"] | None = None,
+        mask: Bool[Tensor, "S 1 #Tq Tk"] | None = None,
         *,
         bias: Float[Tensor, "1 H Tq Tk"] | None = None,
         causal: bool = False,
@@ -262,7 +262,8 @@ class EncoderLayer(nn.Module):
         first: int | Int[Tensor, "B"] | None = None,
         packing: Packing | None = None,
     ) -> Float[Tensor, "R T D"]:
-        """R is the batch and T = Tq, unless the tokens are packed into one row."""
+        """R is the batch and T = Tq, unless the tokens are packed into one row. With a static cache, R = S·W hypotheses
+        have a mask for each of S sentences."""
         looks = partial(self.attention, mask=mask, bias=bias, causal=causal, cache=cache, first=first, packing=packing)
         x = self.after_attention(x, looks)
         return self.after_feed_forward(x, self.feed_forward)

@@ -117,8 +117,8 @@ def _recorded(model: nn.Module, specs: Sequence[Spec], run: Callable[[], object]
         seen = stack.enter_context(record_activations(model, patched)) if patched else None
         looks = stack.enter_context(record(model, layers)) if layers else None
         run()
-    activations = {} if seen is None else {name: seen.calls(name)[-1] for name in seen}
-    return Other(activations, {} if looks is None else {name: looks.calls(name)[-1] for name in looks})
+    activations = {} if seen is None else {name: seen.steps(name)[-1] for name in seen}
+    return Other(activations, {} if looks is None else {name: looks.steps(name)[-1] for name in looks})
 
 
 def _changes(model: nn.Module, spec: Spec, other: Other) -> list[Change]:

@@ -135,7 +135,7 @@ class CompiledEncoderLayer(EncoderLayer):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        mask: Bool[Tensor, "#B 1 #T Tk"] | None = None,
+        mask: Bool[Tensor, "S 1 #T Tk"] | None = None,
         *,
         bias: Float[Tensor, "1 H T Tk"] | None = None,
         causal: bool = False,

@@ -129,7 +129,7 @@ def test_llama_configs_of_older_versions_are_read(tmp_path):
     [
         ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
         ("llama", {"per_layer_config": {"0": {"intermediate_size": 11}}}, "per_layer_config"),
-        ("llama", {"hidden_act": "mish"}, r"'hidden_act': 'mish'"),
+        ("llama", {"hidden_act": "mish"}, r"hidden_act 'mish'"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention True"),
         ("gpt2", {"n_layer": 3}, r"lacks transformer\.h\.2"),

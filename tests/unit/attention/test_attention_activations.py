@@ -115,7 +115,7 @@ def test_recording_every_place_changes_no_bit_and_gives_what_attention_saw(name)
     assert set(seen) <= set(places(model))
     assert bool(seen) == bool(places(model))
     for layer, wanted in options.items():
-        q, k, v, heads = (seen.calls(f"{layer}.{part}")[-1] for part in ("queries", "keys", "values", "heads"))
+        q, k, v, heads = (seen.steps(f"{layer}.{part}")[-1] for part in ("queries", "keys", "values", "heads"))
         if layer not in alone(looks):
             continue  # another batch went through it before, and weights of both are joined
         shared = all(each is None or len(each) in (1, len(q)) for each in (wanted.get("mask"), wanted.get("bias")))
@@ -160,7 +160,7 @@ def test_every_decoder_is_recorded_step_by_step_without_a_change_of_a_bit(name):
         recorded = decoded()
     assert torch.equal(plain, recorded) and torch.equal(plain, decoded())
     ends = [place for place in seen if "decoder" in place and place.endswith(("residual", "states"))]
-    assert ends and torch.cat(seen.calls(ends[-1])[-3:], dim=1).shape[1] == 3
+    assert ends and torch.cat(seen.steps(ends[-1])[-3:], dim=1).shape[1] == 3
 
 
 @torch.inference_mode()
@@ -250,10 +250,17 @@ def test_a_search_is_recorded_step_by_step_and_finds_the_same(make, beam):
         return search(fast, start, settings, Vocabulary(start=1, end=2, pad=0))
 
     plain = found()
-    with record_activations(model) as seen:
+    with record_activations(model) as seen, record(model) as looks:
         recorded = found()
     assert plain == recorded == found()
-    if beam > 1:
+    if beam > 1:  # the first step has one hypothesis, the others have as many as the beam
+        *_, step = seen.steps("decoder.0.residual")
+        assert len(step) == beam and step.shape[1] == 1
+        *_, weights = looks.steps("decoder.0.cross" if make is translator else "decoder.0.attention")
+        assert weights.numel() / weights.shape[1] / weights.shape[3] == beam
+        for recorder, name in ((seen, "decoder.0.residual"), (looks, "decoder.0.attention")):
+            with pytest.raises(UsageError, match=r"as in a beam search; take them one by one with steps\("):
+                recorder[name]
         return
     tokens = torch.tensor([plain[0][0].tokens])
     with record_activations(model) as forced:
@@ -273,8 +280,10 @@ def test_steps_of_other_batches_are_given_one_by_one():
     with record_activations(model, "decoder.0.residual") as seen:
         model(torch.randint(60, (2, 7)))
         model(torch.randint(60, (3, 7)))
-    assert [len(call) for call in seen.calls("decoder.0.residual")] == [2, 3]
-    with pytest.raises(UsageError, match=r"have the shapes \[2, 7, 32\], \[3, 7, 32\] .* calls\(\)"):
+    assert [len(call) for call in seen.steps("decoder.0.residual")] == [2, 3]
+    with pytest.raises(
+        UsageError, match=r"have the shapes \[2, 7, 32\], \[3, 7, 32\] .* steps\('decoder.0.residual'\)"
+    ):
         seen["decoder.0.residual"]
 
 

@@ -129,7 +129,7 @@ def test_every_head_of_every_model_can_be_switched_off_and_on_again(name):
         with intervene(model, WithoutHead(layer, head)), record_activations(model, f"{layer}.heads") as seen:
             off = answer()
         scored = isinstance(model.get_submodule(layer), ScoredAttention)
-        assert not any((call if scored else call[:, head]).any() for call in seen.calls(f"{layer}.heads"))
+        assert not any((call if scored else call[:, head]).any() for call in seen.steps(f"{layer}.heads"))
         assert any((one - other).abs().max() > 1e-4 for one, other in zip(plain, off, strict=True) if one.numel())
     assert all(map(torch.equal, plain, answer()))
 

@@ -153,7 +153,7 @@ class GptState:
         self.caches, self.length, self.real, self.slots = caches, length, real, slots
 
     def rows(self, width: int, tokens: int) -> tuple[int | Int[Tensor, "R"], Bool[Tensor, "R Tk"] | None]:
-        """The position of the next token of each of R = S·W hypotheses, and which tokens are real, next ones included."""
+        """The position of the next token of each of R = S·W hypotheses, and which tokens are real, with the next."""
         if isinstance(self.length, int):
             return self.length, None
         first = self.length.repeat_interleave(width)
