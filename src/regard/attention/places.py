@@ -124,7 +124,24 @@ def are_changed(tables: Iterable[Hooks]) -> bool:
     return any(getattr(hook, "changes", False) for table in tables for hook in table.values())
 
 
-class Activations(Mapping[str, Tensor]):
+class Calls(Mapping[str, Tensor]):
+    """What was recorded in the calls of modules, by name; subclasses join the calls of one."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[Tensor]] = {}
+
+    def calls(self, name: str) -> list[Tensor]:
+        """What was recorded in every call, one tensor each."""
+        return list(self._calls[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+class Activations(Calls):
     """Recorded values by the names of their places: activations["decoder.0.cross.queries"] is [B H Tq K].
 
     A module called step by step yields its tokens in order. Keys and values of cached attention are those of the last
@@ -132,7 +149,7 @@ class Activations(Mapping[str, Tensor]):
     """
 
     def __init__(self) -> None:
-        self._calls: dict[str, list[Tensor]] = {}
+        super().__init__()
         self._spots: dict[str, Spot] = {}
 
     def add(self, name: str, spot: Spot, value: Tensor) -> None:
@@ -141,10 +158,6 @@ class Activations(Mapping[str, Tensor]):
             calls.clear()
         calls.append(value)
         self._spots[name] = spot
-
-    def calls(self, name: str) -> list[Tensor]:
-        """The values of the calls of a place, one tensor each."""
-        return list(self._calls[name])
 
     def __getitem__(self, name: str) -> Tensor:
         calls = self._calls[name]
@@ -158,12 +171,6 @@ class Activations(Mapping[str, Tensor]):
                 "take them one by one with calls()"
             )
         return torch.cat(calls, dim=tokens)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._calls)
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ model, layers that compiled code computes are run a second time, by torch, for t
 can hand the weights to the hook (`take_weights`). Recorded rows of padding have no meaning.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -17,37 +17,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.core import Attend, attention_scores, attention_weights
+from regard.attention.places import Calls
 from regard.attention.scores import ScoredAttention
 
 
-class Looks(Mapping[str, Tensor]):
+class Looks(Calls):
     """Recorded weights by module name: looks["decoder.0.cross"] is [B H Tq Tk].
 
     A module called several times with one query (step by step) yields its rows in order. With `scores=True` the
     recorder keeps the scores before the softmax instead.
     """
 
-    def __init__(self) -> None:
-        self._calls: dict[str, list[Tensor]] = {}
-
     def add(self, name: str, weights: Float[Tensor, "B H Tq Tk"]) -> None:
         self._calls.setdefault(name, []).append(weights)
-
-    def calls(self, name: str) -> list[Tensor]:
-        """What was recorded in every call of a module, one tensor each."""
-        return list(self._calls[name])
 
     def __getitem__(self, name: str) -> Tensor:
         calls = self._calls[name]
         widest = max(call.shape[-1] for call in calls)  # with a growing cache, each step has one more key than the last
         padded = [torch.nn.functional.pad(call, (0, widest - call.shape[-1])) for call in calls]
         return torch.cat(padded, dim=2)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._calls)
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
 
 def attention_names(model: nn.Module) -> list[str]:

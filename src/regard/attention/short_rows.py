@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, no_type_check
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 # Triton comes with torch's builds for CUDA. On a CPU its interpreter runs kernels, which only tests use.
@@ -56,23 +56,11 @@ def _broadcasts(part: Tensor, shape: tuple[int, ...]) -> bool:
     return part.ndim == len(shape) and all(own in (1, full) for own, full in zip(part.shape, shape, strict=True))
 
 
-def attend_short(
-    q: Float[Tensor, "B H Tq K"],
-    k: Float[Tensor, "B H Tk K"],
-    v: Float[Tensor, "B H Tk Kv"],
-    mask: Bool[Tensor, "#B #H #Tq #Tk"] | None,
-    bias: Float[Tensor, "#B #H #Tq #Tk"] | None,
-    causal: bool,
-    scale: float,
-) -> Float[Tensor, "B H Tq Kv"]:
-    """softmax(q kᵀ · scale + bias) v, as `attend` defines it; only if `applies` returns True."""
-    return _short_attention(q, k, v, mask, bias, causal, scale)
-
-
 @torch.library.custom_op("regard::short_attention", mutates_args=())
-def _short_attention(
+def attend_short(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, causal: bool, scale: float
 ) -> Tensor:
+    """softmax(q kᵀ · scale + bias) v, as `attend` defines it; only if `applies` returns True."""
     out = _new_rows(q, v)
     chunks = _chunks(q, bias)
     with torch.cuda.device_of(q):
@@ -82,7 +70,7 @@ def _short_attention(
     return out
 
 
-@_short_attention.register_fake
+@attend_short.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, causal: bool, scale: float) -> Tensor:
     return _new_rows(q, v)
 
@@ -149,7 +137,7 @@ def _backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     return dq, dk, dv, None, d_bias if of_bias else None, None, None
 
 
-_short_attention.register_autograd(_backward, setup_context=_keep)
+attend_short.register_autograd(_backward, setup_context=_keep)
 
 
 def _new_rows(long: Float[Tensor, "B H T _"], wide: Float[Tensor, "B H _ W"]) -> Float[Tensor, "B H T W"]:
