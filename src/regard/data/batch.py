@@ -51,8 +51,19 @@ class TensorBatch:
         return type(self)(*(None if value is None else change(value) for value in self._values()))
 
 
+class LabelsBatch(TensorBatch):
+    """Base of batches whose loss is that of every label that counts."""
+
+    labels_mask: Bool[Tensor, "_ T"]
+
+    @property
+    def tokens(self) -> int:
+        """Labels that count, end tokens included."""
+        return int(self.labels_mask.sum())
+
+
 @dataclass(frozen=True)
-class Batch(TensorBatch):
+class Batch(LabelsBatch):
     """B sentence pairs, padded on the right; masks are True where there is a real token."""
 
     source: Int[Tensor, "B S"]
@@ -62,14 +73,9 @@ class Batch(TensorBatch):
     labels_mask: Bool[Tensor, "B T"]
     links: Bool[Tensor, "B T S"] | None = None  # which source tokens each label translates, if known
 
-    @property
-    def tokens(self) -> int:
-        """Target tokens, end tokens included."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
-class TextBatch(TensorBatch):
+class TextBatch(LabelsBatch):
     """B texts with labels for some tokens: every next token, or the masked ones."""
 
     inputs: Int[Tensor, "B T"]
@@ -79,25 +85,15 @@ class TextBatch(TensorBatch):
     segments: Int[Tensor, "B T"] | None = None
     follows: Int[Tensor, "B"] | None = None  # 0 where the second segment follows the first, 1 where it does not
 
-    @property
-    def tokens(self) -> int:
-        """Predicted tokens."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
-class StreamBatch(TensorBatch):
+class StreamBatch(LabelsBatch):
     """The next piece of each of B texts that are read in parallel, with every next token as label."""
 
     inputs: Int[Tensor, "B T"]
     labels: Int[Tensor, "B T"]
     labels_mask: Bool[Tensor, "B T"]
     begins: Bool[Tensor, "B"]  # True if the piece is the first of its text; the others continue the batch before
-
-    @property
-    def tokens(self) -> int:
-        """Predicted tokens."""
-        return int(self.labels_mask.sum())
 
 
 @dataclass(frozen=True)
@@ -148,7 +144,7 @@ class ImageBatch(TensorBatch):
 
 
 @dataclass(frozen=True)
-class CaptionBatch(TensorBatch):
+class CaptionBatch(LabelsBatch):
     """B images as in `ImageBatch`, and N captions of them, N / B of each, one after another."""
 
     rows: Int[Tensor, "B"]
@@ -158,14 +154,9 @@ class CaptionBatch(TensorBatch):
     labels_mask: Bool[Tensor, "N T"]
     pixels: UInt8[Tensor, "B C H W"] | None = None
 
-    @property
-    def tokens(self) -> int:
-        """Words of the captions, end tokens included."""
-        return int(self.labels_mask.sum())
-
 
 @dataclass(frozen=True)
-class SpeechBatch(TensorBatch):
+class SpeechBatch(LabelsBatch):
     """B utterances as samples of 16 bits, zero behind their end, with the random numbers of their augmentation."""
 
     samples: Int[Tensor, "B S"]
@@ -174,11 +165,6 @@ class SpeechBatch(TensorBatch):
     inputs: Int[Tensor, "B T"]  # decoder input: start token, then the text without its last token
     labels: Int[Tensor, "B T"]  # the text with its end token
     labels_mask: Bool[Tensor, "B T"]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the texts, end tokens included."""
-        return int(self.labels_mask.sum())
 
 
 @dataclass(frozen=True)

@@ -94,11 +94,24 @@ class ColumnWriter:
                 os.fsync(file.fileno())
 
 
-def in_groups(rows: Iterable[T]) -> Iterator[list[T]]:
-    """A stream of rows as lists of ROWS rows."""
+def in_groups(rows: Iterable[T], size: int = ROWS) -> Iterator[list[T]]:
+    """A stream of rows as lists of so many rows."""
     stream = iter(rows)
-    while some := list(islice(stream, ROWS)):
+    while some := list(islice(stream, size)):
         yield some
+
+
+def write_columns(folder: Path, rows: Iterable[Sequence[Ids]], dtypes: Mapping[str, str]) -> tuple[int, dict[str, int]]:
+    """Write a stream of rows, each with a part for every column; returns how many there were, and the number of values
+    of each column."""
+    count = 0
+    with ExitStack() as stack:
+        writers = [stack.enter_context(closing(ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
+        for some in in_groups(rows):
+            count += len(some)
+            for writer, parts in zip(writers, zip(*some, strict=True), strict=True):
+                writer.extend(parts)
+    return count, {writer.name: writer.length for writer in writers}
 
 
 def map_values(path: Path, dtype: str, length: int) -> NDArray[Any]:
@@ -117,6 +130,7 @@ class MappedStore(ABC):
 
     about: ClassVar[str]  # the file that says how much there is
     contents: ClassVar[str]  # for messages
+    expected: ClassVar[str] = "a complete set of {contents} ({error}); prepare it again"
     folder: Path
 
     def __reduce__(self) -> tuple[Callable[[Path], Self], tuple[Path]]:
@@ -128,7 +142,8 @@ class MappedStore(ABC):
         try:
             return cls.mapped(folder, json.loads((folder / cls.about).read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder} is not a complete set of {cls.contents} ({error}); prepare it again") from error
+            expected = cls.expected.format(contents=cls.contents, error=error)
+            raise DataError(f"{folder} is not {expected}") from error
 
     @classmethod
     @abstractmethod
@@ -160,14 +175,8 @@ class ExampleStore:
     def write(cls, folder: Path, examples: Iterable[tuple[NDArray[Any], ...]], dtypes: Mapping[str, str]) -> None:
         """Write a stream of examples into a new folder."""
         folder.mkdir(parents=True)
-        count = 0
-        with ExitStack() as stack:
-            writers = [stack.enter_context(closing(ColumnWriter(folder, name, dtypes[name]))) for name in dtypes]
-            for some in in_groups(examples):
-                count += len(some)
-                for writer, rows in zip(writers, zip(*some, strict=True), strict=True):
-                    writer.extend(rows)
-        about = {writer.name: {"dtype": writer.dtype, "values": writer.length} for writer in writers}
+        count, lengths = write_columns(folder, examples, dtypes)
+        about = {name: {"dtype": dtype, "values": lengths[name]} for name, dtype in dtypes.items()}
         (folder / INDEX).write_text(json.dumps({"examples": count, "columns": about}))
 
     @classmethod

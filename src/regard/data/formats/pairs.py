@@ -264,7 +264,9 @@ def unusable_lines(path: str | Path, directions: Sequence[tuple[str, str]]) -> i
         if any(_has(record, *direction) for direction in directions):
             usable = True
         else:
-            count, first = count + 1, first or f"{where}: no language of {_listed(directions)}; {_keys(record)}"
+            count += 1
+            wanted = ", ".join(f"{source} to {target}" for source, target in directions)
+            first = first or f"{where}: no language of {wanted}; the keys are: {', '.join(sides(record))}"
     if first and not usable:
         raise DataError(first)
     return count
@@ -275,14 +277,6 @@ def _has(record: Mapping[str, Any], source: str, target: str) -> bool:
         return _is_between(record, source, target)
     texts = sides(record)
     return all(find_key(texts, *each) is not None for each in ((source, "source"), (target, "target")))
-
-
-def _listed(directions: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{source} to {target}" for source, target in directions)
-
-
-def _keys(record: Mapping[str, Any]) -> str:
-    return f"the keys are: {', '.join(sides(record))}"
 
 
 def _read_jsonl(

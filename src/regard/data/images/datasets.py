@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from regard.data.columns import MappedStore, map_values
+from regard.data.columns import MappedStore, in_groups, map_values
 from regard.data.formats.lines import ARCHIVES, archive_members
 from regard.data.images.files import SUFFIXES
 from regard.data.images.reading import Pixels, read_image
@@ -168,7 +167,7 @@ def decoded(files: Iterator[tuple[str, Callable[[], bytes], int]]) -> Iterator[t
             return str(error)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        while some := list(islice(files, AT_ONCE)):
+        for some in in_groups(files, AT_ONCE):
             yield from pool.map(decode, some)
 
 

@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack, closing
-from itertools import chain, islice
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.batch import Ids
-from regard.data.columns import Column, ColumnWriter, in_groups
+from regard.data.columns import Column, ColumnWriter, MappedStore, in_groups, write_columns
 from regard.data.formats.pairs import Pair
 from regard.data.loader import worker_context
 from regard.data.tokenizers.pair import PairTokenizer
@@ -38,8 +38,11 @@ class EncodedPair(NamedTuple):
     text: Pair | None = None
 
 
-class PairStore:
+class PairStore(MappedStore):
     """Token ids (and, when kept, texts) of a corpus of pairs, read from disk page by page as they are needed."""
+
+    about, contents = INDEX, "pairs"
+    expected = "a complete encoded corpus ({error}); encode it again."
 
     def __init__(self, folder: Path, columns: dict[str, Column]) -> None:
         self.folder = folder
@@ -47,9 +50,6 @@ class PairStore:
 
     def __len__(self) -> int:
         return len(self._columns["source"].offsets) - 1
-
-    def __reduce__(self) -> tuple[Callable[[Path], PairStore], tuple[Path]]:
-        return PairStore.open, (self.folder,)  # a loader's worker maps the files itself
 
     @property
     def has_text(self) -> bool:
@@ -111,7 +111,8 @@ class PairStore:
         shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process with the same process id
         try:
             temporary.mkdir()
-            _write_columns(temporary, dtypes, (_row(pair, keep_text) for pair in pairs))
+            count, lengths = write_columns(temporary, (_row(pair, keep_text) for pair in pairs), dtypes)
+            (temporary / INDEX).write_text(json.dumps({"rows": count, "dtypes": dtypes, "lengths": lengths}))
             shutil.rmtree(folder, ignore_errors=True)
             temporary.rename(folder)
         except OSError as error:
@@ -121,16 +122,11 @@ class PairStore:
         return cls.open(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> PairStore:
-        """Map the files of a written store."""
-        try:
-            index = json.loads((folder / INDEX).read_text())
-            columns = {
-                name: Column.open(folder, name, dtype, index["lengths"][name], index["rows"])
-                for name, dtype in index["dtypes"].items()
-            }
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete encoded corpus ({error}); encode it again.") from error
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> PairStore:
+        columns = {
+            name: Column.open(folder, name, dtype, about["lengths"][name], about["rows"])
+            for name, dtype in about["dtypes"].items()
+        }
         return cls(folder, columns)
 
 
@@ -147,15 +143,9 @@ def encode_corpus(
 
     `keep_text` is for sampling segmentations later.
     """
-    encoded = chain.from_iterable(_encoded_chunks(_chunks(pairs, chunk), tokenizer, workers))
+    encoded = chain.from_iterable(_encoded_chunks(in_groups(pairs, chunk), tokenizer, workers))
     vocabulary = max(tokenizer.source.size, tokenizer.target.size)
     return PairStore.write(folder, encoded, vocabulary=vocabulary, keep_text=keep_text)
-
-
-def _chunks(pairs: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
-    stream = iter(pairs)
-    while some := list(islice(stream, size)):
-        yield some
 
 
 def _encoded_chunks(
@@ -200,15 +190,3 @@ def _row(pair: EncodedPair, keep_text: bool) -> list[Ids]:
         raise DataError("keep_text needs the text of every pair; a pair came without its text.")
     texts = (pair.text.source, pair.text.target, pair.text.to)
     return [pair.source, pair.target, *(text.encode("utf-8", "replace") for text in texts)]
-
-
-def _write_columns(folder: Path, dtypes: dict[str, str], rows: Iterable[list[Ids]]) -> None:
-    count = 0
-    with ExitStack() as stack:
-        writers = [stack.enter_context(closing(ColumnWriter(folder, name, dtype))) for name, dtype in dtypes.items()]
-        for some in in_groups(rows):
-            count += len(some)
-            for writer, column in zip(writers, zip(*some, strict=True), strict=True):
-                writer.extend(column)
-    lengths = {writer.name: writer.length for writer in writers}
-    (folder / INDEX).write_text(json.dumps({"rows": count, "dtypes": dtypes, "lengths": lengths}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.batch import Ids, StreamBatch, TextBatch, pad_rows
-from regard.data.columns import Column, ColumnWriter, map_values
+from regard.data.columns import Column, ColumnWriter, MappedStore, map_values
 from regard.data.loader import Place, Rows
-from regard.errors import DataError
 
 INDEX, IDS, DOCUMENTS = "text.json", "ids", "documents"
 
@@ -29,8 +28,11 @@ class EncodedLine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenStore:
+class TokenStore(MappedStore):
     """Token ids of a text, line after line, read from disk page by page as they are needed."""
+
+    about, contents = INDEX, "lines"
+    expected = "a complete encoded text ({error}); encode it again."
 
     folder: Path
     lines: Column
@@ -40,9 +42,6 @@ class TokenStore:
     def tokens(self) -> NDArray[Any]:
         """All tokens in a row."""
         return self.lines.values
-
-    def __reduce__(self) -> tuple[Callable[[Path], TokenStore], tuple[Path]]:
-        return TokenStore.open, (self.folder,)  # a loader's worker maps the files itself
 
     @classmethod
     def write(cls, folder: Path, lines: Iterable[EncodedLine], *, vocabulary: int) -> TokenStore:
@@ -70,15 +69,9 @@ class TokenStore:
         return cls.open(folder)
 
     @classmethod
-    def open(cls, folder: Path) -> TokenStore:
-        """Map the files of a written store."""
-        try:
-            index = json.loads((folder / INDEX).read_text())
-            lines = Column.open(folder, IDS, index["dtype"], index["tokens"], index["lines"])
-            documents = map_values(folder / f"{DOCUMENTS}.bin", "<i8", index["documents"] + 1)
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{folder} is not a complete encoded text ({error}); encode it again.") from error
-        return cls(folder, lines, documents)
+    def mapped(cls, folder: Path, about: dict[str, Any]) -> TokenStore:
+        lines = Column.open(folder, IDS, about["dtype"], about["tokens"], about["lines"])
+        return cls(folder, lines, map_values(folder / f"{DOCUMENTS}.bin", "<i8", about["documents"] + 1))
 
 
 def block_starts(tokens: int, block: int, first: int = 0) -> Rows:

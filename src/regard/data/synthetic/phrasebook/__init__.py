@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 from random import Random
-from typing import Literal
 
 from regard.data.formats.pairs import Pair
+from regard.data.sources import Part
 from regard.data.synthetic.phrasebook.drawing import draw_sentence
 from regard.data.synthetic.phrasebook.morphology import LANGUAGES, lexicon
 from regard.errors import DataError, UsageError
 
-Part = Literal["train", "valid", "test"]
 SHORTEST, PATIENCE = 2, 20_000
 SALT = b"regard 61"  # with it, both sentences of the lectures are held out for `test`
 
