@@ -50,7 +50,13 @@ class _Ctc(torch.autograd.Function):
         label_lengths: Int[Tensor, B],
         blank: int,
     ) -> Float[Tensor, B]:
-        reading = _read(logs, lengths, labels, label_lengths, blank)
+        size = 2 * labels.shape[1] + 1
+        tokens = labels.new_full((len(labels), size), blank)
+        tokens[:, 1::2] = labels
+        at, behind = torch.arange(size, device=labels.device), 2 * label_lengths[:, None]
+        frames = (lengths[:, None] - 1 - torch.arange(logs.shape[1], device=logs.device)).clamp(min=0)
+        said = logs.gather(2, tokens[:, None].expand(-1, logs.shape[1], -1)).masked_fill((at > behind)[:, None], NEVER)
+        reading = Reading(tokens, frames, (behind - at).clamp(min=0), at > behind, said)
         walked = _walk(reading, blank)
         rows = torch.arange(len(logs), device=logs.device)
         ended = walked[(lengths - 1).clamp(min=0), rows]  # [B S+2]
@@ -78,23 +84,6 @@ class _Ctc(torch.autograd.Function):
         gradient.scatter_(2, tokens[:, None, :1].expand(-1, time, -1), -share[..., 0::2].sum(dim=2, keepdim=True))
         gradient.scatter_add_(2, tokens[:, None, 1::2].expand(-1, time, -1), -share[..., 1::2])
         return gradient, None, None, None, None
-
-
-def _read(
-    logs: Float[Tensor, "B T V"],
-    lengths: Int[Tensor, B],
-    labels: Int[Tensor, "B L"],
-    label_lengths: Int[Tensor, B],
-    blank: int,
-) -> Reading:
-    size = 2 * labels.shape[1] + 1
-    tokens = labels.new_full((len(labels), size), blank)
-    tokens[:, 1::2] = labels
-    at, last = torch.arange(size, device=labels.device), 2 * label_lengths[:, None]
-    places = (last - at).clamp(min=0)
-    frames = (lengths[:, None] - 1 - torch.arange(logs.shape[1], device=logs.device)).clamp(min=0)
-    said = logs.gather(2, tokens[:, None].expand(-1, logs.shape[1], -1))
-    return Reading(tokens, frames, places, at > last, said.masked_fill((at > last)[:, None], NEVER))
 
 
 def _reversed(

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.checkpoints import write_folder
-from regard.checkpoints.models import identify
 from regard.data.batch import ImageBatch, ImageRowsBatch, TensorBatch
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.datasets import ImageStore
@@ -26,10 +25,10 @@ from regard.data.loader import Loader, Place, Rows, in_batches, spread_evenly
 from regard.data.sources import PARTS
 from regard.errors import DataError
 from regard.layers.vision import ImageConfig
-from regard.training.initial_model import initial_folder
+from regard.training.initial_model import initial_folder, planned_config
 from regard.training.recipe.sections import ModelSection
 from regard.training.safeguards import Poll
-from regard.training.task import LoaderTask, Values, loader_options
+from regard.training.task import Task, Values, loader_options
 
 B = TypeVar("B", bound=TensorBatch)
 P = TypeVar("P", bound="ImagePart")
@@ -240,7 +239,7 @@ class ImageCorpus(ABC, Generic[P]):
         return train, valid, test
 
 
-class ImageTask(LoaderTask[B], Generic[B]):
+class ImageTask(Task[B], Generic[B]):
     """Augmented images with what belongs to them; their preprocessing is saved beside the weights."""
 
     reads: ClassVar[type[ImageCorpus[Any]]]
@@ -319,9 +318,4 @@ def initial_preprocessing(init: str, size: int, channels: int) -> Preprocessing 
 
 def image_config(section: ModelSection) -> ImageConfig:
     """The configuration of the model to train: the recipe's, or that of the folder it starts from."""
-    if section.init:
-        config = identify(initial_folder(section.init))[1].replace(**section.overrides)
-    else:
-        config = section.config(source_vocab=0, target_vocab=0, pad=0)
-    assert isinstance(config, ImageConfig)
-    return config
+    return planned_config(section, ImageConfig)

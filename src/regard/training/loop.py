@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch import nn
 from regard.checkpoints.models import fill
 from regard.data.batch import TensorBatch
 from regard.device import find_device
-from regard.errors import TrainingError
+from regard.errors import TrainingError, UsageError
 from regard.families.catalog import TASKS
 from regard.layers.blocks import keep_half
 from regard.search.settings import RECIPE
@@ -24,13 +24,12 @@ from regard.training.compiling import compiled
 from regard.training.cuda_graphs import StepWindow
 from regard.training.distributed import ALONE, Ranks, engine, joined
 from regard.training.metrics_log import MetricsLog, NoLog
-from regard.training.optim import Optimisation
-from regard.training.publishing import mean_of, publish_model, weights_of
+from regard.training.optim import Optimisation, mean_weights
+from regard.training.publishing import publish_model, weights_of
 from regard.training.recipe.base import Recipe
 from regard.training.reporter import Heartbeat, NoReporter, Reporter, duration, shown
 from regard.training.run_checkpoints import RunCheckpoints
 from regard.training.run_folder import DATA, claim
-from regard.training.run_model import build_model, refuse_to_divide
 from regard.training.run_state import LoaderPlace, seed_everything
 from regard.training.safeguards import SignalError, Signals, first_bad_module
 from regard.training.task import Task
@@ -78,6 +77,31 @@ def prepare(recipe: Recipe, out: Path) -> str:
 
 def _nothing() -> None:
     """Do nothing after the first step."""
+
+
+def build_model(task: Task[Any], device: torch.device) -> nn.Module:
+    """The model of a task on its device, in training mode."""
+    try:
+        return task.build().to(device).train()
+    except (RuntimeError, MemoryError) as error:  # on a CPU, torch reports these as plain RuntimeErrors
+        if not any(word in str(error) for word in ("memory", "overflow")):
+            raise
+        raise TrainingError("the model does not fit into memory; `regard plan` says what it needs") from error
+
+
+def refuse_to_divide(recipe: Recipe, task: Task[Any], ranks: Ranks) -> None:
+    """Refuse several ranks if they cannot share the batches of a step evenly: steps must not depend on their number."""
+    batches = recipe.training.accumulate
+    if batches % ranks.count:
+        raise UsageError(
+            f"training.accumulate is {batches}, but {ranks.count} processes share the batches of a step; set it to "
+            f"{ranks.count} or a multiple of it"
+        )
+    if ranks.count > 1 and not task.divisible:
+        raise UsageError(
+            f"{recipe.model.name} for task {recipe.task!r} is trained by one process, but torchrun started "
+            f"{ranks.count}; start it without torchrun"
+        )
 
 
 class Trainer(Generic[B]):
@@ -304,7 +328,7 @@ class Trainer(Generic[B]):
         values = self.log.last("valid", progress.best_step)
         last = self.checkpoints.last(settings.average)
         if len(last) > 1:
-            fill(model, mean_of(last), self.out)
+            fill(model, mean_weights([weights_of(each) for each in last]), self.out)
             measured = self._measured(model) if settings.validate_every else {}
             if not measured or goal.better(measured[goal.name], progress.best):
                 values = measured

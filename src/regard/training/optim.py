@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from regard.training.distributed import local
 from regard.training.recipe.sections import TrainingSection
-from regard.training.run_model import averaged_tensors
 from regard.training.task import Task
 
 Schedule = Callable[[int], float]
@@ -92,6 +91,17 @@ def mean_weights(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         else:
             mean[name] = last
     return mean
+
+
+def averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of which a moving average is kept: parameters, and the running statistics of batch norms."""
+    norms = [name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]
+    statistics = {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if name.rpartition(".")[0] in norms and buffer.is_floating_point()
+    }
+    return {**dict(model.named_parameters()), **statistics}
 
 
 class Optimisation:

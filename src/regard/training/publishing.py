@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from regard.config import Config
 from regard.families.loading import use_line
 from regard.search.settings import RECIPE
 from regard.training.metrics_log import METRICS
-from regard.training.optim import mean_weights
 from regard.training.recipe.base import Recipe
 from regard.training.recipe.load import load_recipe
 from regard.training.task import Task
@@ -50,11 +49,6 @@ def write_recipe(recipe: Recipe, out: Path) -> None:
 def weights_of(checkpoint: Path) -> dict[str, Tensor]:
     """The weights of a checkpoint, verified; tied weights appear once."""
     return own_tensors(load_model(checkpoint).model)
-
-
-def mean_of(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """The element-wise mean of the weights of several checkpoints."""
-    return mean_weights([weights_of(checkpoint) for checkpoint in checkpoints])
 
 
 def write_beside(folder: Path, recipe: Recipe, out: Path) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import Any, Generic, Self, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -42,57 +42,26 @@ class Sample(TypedDict):
     output: str
 
 
-class Task(Protocol[B]):
-    """One kind of training on batches B.
+class Task(ABC, Generic[B]):
+    """One kind of training on batches B, which come from one loader.
 
     A step has one or more phases. Each phase names the parameter group that its loss updates: one group for a
     translator; a critic and then a generator for a GAN. A task that changes its weights many times in a batch has
     `updates` instead.
     """
 
-    summary: str  # describes the data, for the log and the model card
-    divisible: bool  # whether several processes may share the batches of a step
-    capturable: bool  # whether a step does the same work for all batches of a shape, as a CUDA graph needs
-    updates: bool  # whether the task changes the weights itself (`update`), without gradients and an optimiser
-
-    @property
-    def conclusion(self) -> str: ...  # after the test, more to tell people, as Markdown; empty for most tasks
-
-    @classmethod
-    def prepare(cls, recipe: Any, folder: Path, poll: Poll) -> None: ...  # writes `folder`, unless it exists
-    @classmethod
-    def open(cls, recipe: Any, folder: Path, device: torch.device) -> Self: ...  # reads what `prepare` wrote
-
-    @property
-    def carried(self) -> dict[str, Tensor]: ...  # state that a step passes to the next, saved with the run
-
-    def build(self) -> nn.Module: ...
-    def parameters(self, model: nn.Module) -> dict[str, list[nn.Parameter]]: ...
-    def rate(self, group: str) -> float: ...  # the learning rate of a group, as a multiple of the recipe's
-    def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]: ...
-    def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]: ...
-    def after_step(self, step: int, model: nn.Module, batch: B, optimizers: Optimizers) -> None: ...
-    def update(self, model: nn.Module, batch: B, rate: float) -> Loss: ...  # in place; the loss is from before
-    def validate(self, model: nn.Module, poll: Poll) -> Values: ...
-    def samples(self) -> Sequence[Sample]: ...  # outputs of the last validation, to be shown to people
-    def test(self, model: nn.Module, poll: Poll) -> Values: ...
-    def save(self, folder: Path) -> None: ...
-    def finish(self, model: nn.Module, folder: Path) -> None: ...
-
-
-class LoaderTask(ABC, Generic[B]):
-    """Base of tasks whose batches come from one loader. It implements `Task` except for the phases."""
-
-    divisible, capturable, updates = True, True, False
+    divisible = True  # whether several processes may share the batches of a step
+    capturable = True  # whether a step does the same work for all batches of a shape, as a CUDA graph needs
+    updates = False  # whether the task changes the weights itself (`update`), without gradients and an optimiser
     recipe: Recipe
     device: torch.device
-    summary: str
+    summary: str  # describes the data, for the log and the model card
     loader: Loader[B]
     shown: Sequence[Sample] = ()  # outputs of the last validation
 
     @property
     def conclusion(self) -> str:
-        """Nothing beyond the metrics, unless a task overrides this."""
+        """After the test, more to tell people, as Markdown; nothing, unless a task overrides this."""
         return ""
 
     @classmethod
@@ -111,7 +80,7 @@ class LoaderTask(ABC, Generic[B]):
 
     @cached_property
     def carried(self) -> dict[str, Tensor]:
-        """No state, unless a task overrides this."""
+        """State that a step passes to the next, saved with the run; none, unless a task overrides this."""
         return {}
 
     @abstractmethod
@@ -123,7 +92,7 @@ class LoaderTask(ABC, Generic[B]):
         return {"model": list(model.parameters())}
 
     def rate(self, group: str) -> float:
-        """1: every group learns at the recipe's rate."""
+        """The learning rate of a group, as a multiple of the recipe's."""
         return 1.0
 
     def batches(self, place: LoaderPlace) -> Iterator[tuple[LoaderPlace, B]]:
@@ -138,7 +107,7 @@ class LoaderTask(ABC, Generic[B]):
         """Nothing, unless a task changes weights in other ways than by gradients; `batch` is the last of the step."""
 
     def update(self, model: nn.Module, batch: B, rate: float) -> Loss:
-        """Not called, unless a task sets `updates` and overrides this."""
+        """Change the weights in place, in a task that sets `updates`; the loss is from before."""
         raise NotImplementedError
 
     @abstractmethod
@@ -161,7 +130,7 @@ class LoaderTask(ABC, Generic[B]):
         """Nothing more is written beside a finished model."""
 
 
-class SupervisedTask(LoaderTask[B]):
+class SupervisedTask(Task[B]):
     """A task with one loss that updates all weights."""
 
     def phases(self, model: Forward, batch: B) -> Iterator[tuple[str, Loss]]:
