@@ -163,14 +163,14 @@ def to_json(report: AttentionReport) -> dict[str, Any]:
     described = describe(report)
     if report.is_between_cells:
         for layer, form, panel in zip(described["layers"], described["panels"], report.panels, strict=True):
-            layer["weights"] = _rounded(panel)
+            layer["weights"] = _rounded(panel.weights, 6)
             form["neurons"] = _neurons_to_json(panel.neurons)
     else:
         written = zip([described["alignment"], *described["panels"]], [report.alignment, *report.panels], strict=True)
         for form, each in written:
             if each is not None:
-                form |= {"queries": each.queries.labels(), "keys": each.keys.labels(), "weights": _rounded(each)}
-                form["neurons"] = _neurons_to_json(each.neurons)
+                form |= {"queries": each.queries.labels(), "keys": each.keys.labels()}
+                form |= {"weights": _rounded(each.weights, 6), "neurons": _neurons_to_json(each.neurons)}
     return described | {"source": report.source, "target": report.target}
 
 
@@ -224,9 +224,9 @@ def _layer(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _rounded(panel: Panel) -> list[Any]:
-    weights: list[Any] = panel.weights.astype(np.float64).round(6).tolist()
-    return weights
+def _rounded(values: np.ndarray, digits: int = 5) -> list[Any]:
+    plain: list[Any] = values.astype(np.float64).round(digits).tolist()
+    return plain
 
 
 def prediction_to_json(prediction: TokenPrediction) -> dict[str, Any]:
@@ -276,15 +276,10 @@ def _neurons_to_json(neurons: LayerNeurons | None) -> dict[str, Any] | None:
     cells = None if neurons.cells is None else [each.tolist() for each in neurons.cells]
     own = None
     if neurons.own is not None:
-        own = {"queries": _rounded_vectors(neurons.own.queries), "keys": _rounded_vectors(neurons.own.keys)}
+        own = {"queries": _rounded(neurons.own.queries), "keys": _rounded(neurons.own.keys)}
         own["groups"] = [each.tolist() for each in neurons.own.groups]
-    rounded = {name: None if each is None else _rounded_vectors(each) for name, each in arrays.items()}
+    rounded = {name: None if each is None else _rounded(each) for name, each in arrays.items()}
     return rounded | {"scale": neurons.scale, "cells": cells, "own": own}
-
-
-def _rounded_vectors(values: np.ndarray) -> list[Any]:
-    plain: list[Any] = values.astype(np.float64).round(5).tolist()
-    return plain
 
 
 def _neurons_from_json(data: dict[str, Any] | None) -> LayerNeurons | None:

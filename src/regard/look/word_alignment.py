@@ -72,17 +72,15 @@ def share_columns(weights: Weights) -> Weights:
     return weights / np.maximum(weights.sum(axis=0, keepdims=True), 1.0)
 
 
-def merge_weights(
-    forward: Weights, backward: Float[np.ndarray, "rows columns"], method: Literal["geometric", "average"] = "geometric"
-) -> Weights:
-    """Soft agreement of two directions: the cell-wise mean of `forward` and the transposed `backward`.
+def merge_weights(forward: Weights, backward: Float[np.ndarray, "rows columns"]) -> Weights:
+    """Soft agreement of two directions: the cell-wise geometric mean of `forward` and the transposed `backward`.
 
-    The geometric mean is large only where both models agree; use it with `links(..., "mutual")` or a threshold.
+    It is large only where both models agree; use it with `links(..., "mutual")` or a threshold.
     """
     other = backward.T
     if forward.shape != other.shape:
         raise UsageError(f"forward is {forward.shape} but backward {backward.shape}; backward must be its transpose")
-    return np.sqrt(forward * other) if method == "geometric" else (forward + other) / 2
+    return np.sqrt(forward * other)
 
 
 # Links
@@ -137,18 +135,6 @@ def compose_links(first: Iterable[Link], second: Iterable[Link]) -> list[Link]:
 def to_pharaoh(pairs: Iterable[Link]) -> str:
     """Links as text, `0-0 1-2` (source-target)."""
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
-
-
-def from_pharaoh(line: str) -> list[Link]:
-    """Links written as `0-0 1-2`."""
-    return sorted(_parse_link(item) for item in line.split())
-
-
-def _parse_link(item: str) -> Link:
-    source, dash, target = item.partition("-")
-    if not (dash and source.isdecimal() and target.isdecimal()):
-        raise DataError(f"{item!r} is not an alignment link; write source-target word numbers from 0, such as 0-0 1-2")
-    return int(source), int(target)
 
 
 # Two directions
