@@ -19,7 +19,7 @@ from regard.attention.core import Attend
 from regard.config import Config
 from regard.families.catalog import MODELS
 from regard.layers.example import blank_tokens
-from regard.plan.measure import example_of, measure_step, tensors_in
+from regard.plan.measure import measure_step, tensors_in
 from regard.plan.recorder import FLOAT, Recorder, fake_tensors, without_packing
 from regard.training.recipe.sections import TrainingSection
 
@@ -45,7 +45,7 @@ class LowerBound:
 
 def cache_bytes(name: str, config: Config, source: int, target: int) -> dict[str, int]:
     """The bytes that decoding caches for one sentence: for its source, and for each hypothesis at full length."""
-    start = example_of(name).start
+    start = MODELS[name].example.start
     nothing = {"sentence": 0, "hypothesis": 0}
     if start is None:
         return nothing
@@ -80,7 +80,7 @@ def encoding(name: str, config: Config, batch: int, length: int) -> LowerBound:
     with fake_tensors("cpu"), torch.no_grad():
         model = MODELS[name].model(config).eval()
         with Recorder(list(model.parameters())) as recorder, without_packing(model):
-            example_of(name).run(model, batch, length, length)
+            MODELS[name].example.run(model, batch, length, length)
     read = FLOAT * _weights_read(model, recorder)
     return LowerBound(recorder.flops, read, read)
 
@@ -94,7 +94,7 @@ def training(name: str, config: Config, batch: int, length: int) -> LowerBound:
 
 def decoding(name: str, config: Config, batch: int, beam: int, source: int, steps: int) -> LowerBound:
     """A search of `steps` steps; the first of them has one hypothesis, the others have `beam`."""
-    start = example_of(name).start
+    start = MODELS[name].example.start
     assert start is not None, f"{name} has no decoder"
     with fake_tensors("cpu"), torch.no_grad():
         model: Any = MODELS[name].model(config).eval()

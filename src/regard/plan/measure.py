@@ -93,11 +93,6 @@ class Measurement:
         return sum(part.activations for part in self.parts.values())
 
 
-def example_of(name: str) -> Example:
-    """How a model of the catalogue is run."""
-    return MODELS[name].example
-
-
 def passes(training: TrainingSection) -> int:
     """The number of times that a batch goes through the model: twice with R-Drop."""
     return 2 if isinstance(training, RDropTrainingSection) and training.r_drop else 1
@@ -116,7 +111,7 @@ def measure_step(
 ) -> Measurement:
     """A training step of `rows` examples on fake tensors of `device`; with `half`, products are bf16."""
     with fake_tensors(device), torch.autocast(device, torch.bfloat16, enabled=half):
-        return measure_model(MODELS[name].model(config).train(), example_of(name), rows, source, target, training)
+        return measure_model(MODELS[name].model(config).train(), MODELS[name].example, rows, source, target, training)
 
 
 def measure_model(
@@ -228,8 +223,9 @@ class _Looks:
     def hook(self, name: str) -> Callable[..., None]:
         def seen(module: nn.Module, args: Any, kwargs: Any) -> None:
             if torch.is_grad_enabled():  # samples that nothing is learnt from are left out
-                q, k = args[:2]
-                shape = (*q.shape[:3], k.shape[2]) if isinstance(module, Attend) else (len(q), 1, *_places(q, k))
+                q, k = args[:2]  # [B H Tq K] and [B G Tk K]; of scored attention [B W Q] and [B S D]
+                headed = isinstance(module, Attend)
+                shape = (*q.shape[:3], k.shape[2]) if headed else (len(q), 1, q.shape[1], k.shape[1])
                 self.calls.setdefault(name, []).append(shape)
 
         return seen
@@ -243,11 +239,6 @@ class _Looks:
             else:
                 found.append(Matrix(name, heads, queries, keys, max(1, len(calls) * batch // self.rows)))
         return found
-
-
-def _places(query: Tensor, memory: Tensor) -> tuple[int, int]:
-    """Queries and keys of one call of scored attention: [B W Q] and [B S D]."""
-    return query.shape[1], memory.shape[1]
 
 
 def tensors_in(value: Any) -> Iterator[Tensor | Factors | GrowingCache]:

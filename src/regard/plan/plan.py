@@ -22,7 +22,7 @@ from regard.errors import UsageError
 from regard.families.catalog import MODELS
 from regard.families.translation.recipe import TranslationTrainingSection
 from regard.plan.decoding import cache_bytes
-from regard.plan.measure import Measurement, example_of, measure_step
+from regard.plan.measure import Measurement, measure_step
 from regard.plan.recorder import FLOAT
 from regard.training.initial_model import initial_folder
 from regard.training.recipe.files import changed
@@ -92,12 +92,12 @@ class Plan:
     def tokens(self) -> int:
         """The tokens, or images, that a step learns from."""
         lengths = {"source": self.source_length, "target": self.target_length, "examples": 1}
-        return self.training.accumulate * self.batch * lengths[example_of(self.name).learns]
+        return self.training.accumulate * self.batch * lengths[MODELS[self.name].example.learns]
 
     @property
     def reads(self) -> str:
         """What a batch consists of, in words."""
-        words = self.config.examples.many if self.config.examples else example_of(self.name).reads
+        words = self.config.examples.many if self.config.examples else MODELS[self.name].example.reads
         return f"{self.batch} {words.format(source=self.source_length, target=self.target_length)}"
 
     @cached_property

@@ -10,7 +10,7 @@ from regard.families.catalog import MODELS
 from regard.families.language.lstm import LstmConfig
 from regard.families.translation.recipe import TranslationTrainingSection
 from regard.layers.blocks import Factors
-from regard.plan.measure import example_of, measure_model, measure_step, tensors_in
+from regard.plan.measure import measure_model, measure_step, tensors_in
 from regard.plan.plan import make_plan
 from regard.training.recipe.sections import TrainingSection
 
@@ -84,7 +84,7 @@ def test_fake_tensors_cost_what_real_ones_do(name):
     fake = measure_step(name, config, rows, source, target, STEP)
     torch.manual_seed(0)
     model = MODELS[name].model(config).train()
-    real = measure_model(model, example_of(name), rows, source, target, STEP)
+    real = measure_model(model, MODELS[name].example, rows, source, target, STEP)
     assert fake.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert (fake.flops, fake.step_flops, fake.matrices) == (real.flops, real.step_flops, real.matrices)
     assert fake.activations == pytest.approx(real.activations, rel=0.05)
@@ -98,7 +98,7 @@ def test_forward_flops_are_those_torch_counts(name):
     model = MODELS[name].model(config).train()
     unfused = torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), sdpa_kernel(SDPBackend.MATH)
     with unfused[0], unfused[1], FlopCounterMode(display=False) as counter:
-        outputs = example_of(name).run(model, 2, source, 6)
+        outputs = MODELS[name].example.run(model, 2, source, 6)
     measured = measure_step(name, config, 2, source, 6, STEP)
     factors = [each for each in tensors_in(outputs) if isinstance(each, Factors)]  # the loss multiplies them
     logits = sum(2 * each.hidden.numel() * len(each.weight) for each in factors)
@@ -110,7 +110,7 @@ def test_matrices_are_those_the_recorder_sees(name):
     config, source = tiny(name), SOURCE.get(name, 7)
     model = MODELS[name].model(config).train()
     with record(model) as looks, torch.no_grad():
-        example_of(name).run(model, 2, source, 6)
+        MODELS[name].example.run(model, 2, source, 6)
     measured = measure_step(name, config, 2, source, 6, STEP)
     assert {m.name: 2 * m.entries for m in measured.matrices} == {n: looks[n].numel() for n in looks}
 
