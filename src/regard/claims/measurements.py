@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention.core import attention_weights
 from regard.attention.multihead import MultiHeadAttention
@@ -112,6 +113,13 @@ CHARTS = {
         "largest weight, mean",
     ),
 }  # fmt: skip
+
+
+def operations(work: Callable[[], object]) -> int:
+    """The FLOPs of some work; attention is written out, because torch does not count those of its fused kernel."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        work()
+    return counter.get_total_flops()
 
 
 def gradients_through_time(steps: Sequence[int], *, width: int = 32) -> list[Row]:

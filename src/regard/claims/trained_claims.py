@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from regard.claims.claims import Chart, ClaimOptions, Outcome, Verdict
 from regard.claims.contest import Contest, Found, Longer
@@ -118,21 +119,6 @@ def alignment(options: ClaimOptions) -> Verdict:
     return _verdict(found, "holds" if holds else "does not hold", words, [ALIGNED])
 
 
-def hard_attention(options: ClaimOptions) -> Verdict:
-    """Soft attention learns better than hard attention, which draws one place."""
-    return _best(HARD.run(options), "soft", EXACT)
-
-
-def scaling_trained(options: ClaimOptions) -> Verdict:
-    """A Transformer learns better if scores are divided by √d."""
-    return _best(SCALING.run(options), "divided by √d", EXACT)
-
-
-def many_heads(options: ClaimOptions) -> Verdict:
-    """Several heads translate better than one of full width."""
-    return _best(HEADS.run(options), "4 heads", EXACT)
-
-
 def positions(options: ClaimOptions) -> Verdict:
     """Linear positions are bad, because they grow with the length; sinusoidal ones are not."""
     found = POSITIONS.run(options)
@@ -172,8 +158,15 @@ def pretraining(options: ClaimOptions) -> Verdict:
     return _verdict(found, _all_better(found, pairs, judged), found.told(judged), [judged])
 
 
-def _best(found: Found, better: str, measure: str) -> Verdict:
-    return _verdict(found, found.outcome(better, measure, MATTERS), found.told(measure), [measure])
+def _best(contest: Contest, better: str, options: ClaimOptions) -> Verdict:
+    """A side translates more sentences exactly than every other."""
+    found = contest.run(options)
+    return _verdict(found, found.outcome(better, EXACT, MATTERS), found.told(EXACT), [EXACT])
+
+
+hard_attention = partial(_best, HARD, "soft")  # against hard attention, which draws one place
+scaling_trained = partial(_best, SCALING, "divided by √d")
+many_heads = partial(_best, HEADS, "4 heads")  # against one of full width
 
 
 def _all_better(found: Found, pairs: Iterable[tuple[str, str]], measure: str) -> Outcome:

@@ -17,13 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import core as masks
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.positions import LearnedPositions
 from regard.claims.contest import Scores, fit
+from regard.claims.measurements import operations
 from regard.families.catalog import MODELS
 from regard.families.translation.seq2seq import Seq2Seq
 from regard.layers.convolution import ConvolutionEncoder, GatedConvolution
@@ -212,11 +211,9 @@ def unscale(model: nn.Module) -> None:
 def flops_of_step(model: nn.Module, words: Words) -> int:
     """Operations of a training step on a batch of usual lengths."""
     batch = sentences(Random(0), BATCH, words)
-    # The fused kernel's operations are not counted, those of attention written out are.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        _cross_entropy(model(batch.source, batch.source_mask, batch.inputs), batch).backward()
+    found = operations(lambda: _cross_entropy(model(batch.source, batch.source_mask, batch.inputs), batch).backward())
     model.zero_grad()
-    return counter.get_total_flops()
+    return found
 
 
 class ConvolutionTranslator(nn.Module):
