@@ -155,7 +155,7 @@ def test_a_wrong_config_is_told_by_the_one_key_that_is_wrong():
 
 
 def test_a_config_of_ours_without_a_counterpart_is_refused():
-    with pytest.raises(CheckpointError, match=r"cannot be exported.*'norm': 'pre'"):
+    with pytest.raises(CheckpointError, match=r"cannot be exported: it has norm 'pre'; expected 'post'"):
         table().config.to_theirs(Sizes(norm="pre").model_dump())
 
 
