@@ -391,7 +391,7 @@ def test_an_exported_folder_may_be_edited_by_hand(gpt_folder, tmp_path):
     assert not (folder / "manifest.json").exists()
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"layer_norm_epsilon": 1e-6}, indent=4))
-    assert checkpoints.load_model(folder).config.norm_epsilon == 1e-6
+    assert checkpoints.load_model(folder).config.norm_eps == 1e-6
 
 
 def test_the_card_tells_data_results_and_use():

@@ -26,7 +26,7 @@ from regard.plan.measure import Measurement, measure_step
 from regard.plan.recorder import FLOAT
 from regard.training.initial_model import initial_folder
 from regard.training.recipe.files import changed, read_values
-from regard.training.recipe.load import USUAL, load_recipe
+from regard.training.recipe.load import load_recipe
 from regard.training.recipe.sections import FROM_TOKENIZER, ExampleTrainingSection, ModelSection, TrainingSection
 
 LENGTH = 32  # tokens of a sentence by default
@@ -179,7 +179,7 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
         return Subject(model, config, training, _usual_tokens(config))
     if preset and not Path(what).exists():
         raise UsageError(f"{what}: there is no model {model!r}; {nearest(model, MODELS)}")
-    if "data" not in (values := read_values(what, sets)):
+    if _lacks_data_alone(values := read_values(what, sets)):
         return _without_data(what, values)
     recipe = load_recipe(what, sets)
     if recipe.model.init:
@@ -189,14 +189,24 @@ def _describe(what: str, sets: Sequence[str]) -> Subject:
     return Subject(recipe.model.name, config, recipe.training, LENGTH, recipe.lengths)
 
 
+def _lacks_data_alone(values: dict[str, Any]) -> bool:
+    """Whether a recipe of a new model for texts still has to name its data."""
+    sections = TASKS[values["task"]].recipe.model_fields if values.get("task") in TASKS else {}
+    if "data" in values or "tokenizer" not in sections or values.get("model", {}).get("init"):
+        return False
+    return values.keys() <= sections.keys()
+
+
 def _without_data(what: str, values: dict[str, Any]) -> Subject:
     """A recipe whose data are still to be named: no cost depends on them."""
-    sections = TASKS[values.get("task", USUAL)].recipe.model_fields
-    model, tokenizer, training = (
-        sections[name].annotation.parse(values.get(name, {}), where=what, section=name)  # type: ignore[union-attr]
-        for name in ("model", "tokenizer", "training")
-    )
-    return Subject(model.name, _config(model, tokenizer.size), training, LENGTH)
+    sections = {name: field.annotation for name, field in TASKS[values["task"]].recipe.model_fields.items()}
+    parsed: dict[str, Any] = {
+        name: section.parse(values.get(name, {}), where=what, section=name)
+        for name, section in sections.items()
+        if name != "data" and isinstance(section, type) and issubclass(section, Config)
+    }
+    model = parsed["model"]
+    return Subject(model.name, _config(model, parsed["tokenizer"].size), parsed["training"], LENGTH)
 
 
 def _usual_tokens(config: Config) -> int:

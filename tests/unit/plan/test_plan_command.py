@@ -176,3 +176,26 @@ def test_a_plan_says_what_the_model_reads(what, batch, capsys):
     shown = capsys.readouterr().out
     assert f"a batch of {batch}\n" in shown
     assert ("decoding one sentence" in shown) == (what in ("gpt:tiny", "transformer:tiny"))
+
+
+def test_a_recipe_whose_data_are_still_to_be_named_is_planned_as_with_data(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\tb\n")
+    data = [f"data.train={tmp_path / 'pairs.tsv'}", "data.source=en", "data.target=es"]
+    sets = ["model.preset=tiny", "tokenizer.size=300"]
+    assert count_parameters("pairs-transformer") > 1e6
+    for recipe in ("pairs-transformer", "pairs-rnn"):
+        alone, named = (make_plan(recipe, sets=[*sets, *more], batch=2) for more in ([], data))
+        assert alone.to_json() == named.to_json()
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        (["training.stepz=3"], "unknown key 'training.stepz'; did you mean 'training.steps'"),
+        (["decoding.bem=3"], "'decoding.bem'; did you mean 'decoding.beam'"),
+        (["data.source=en"], "data.train and data.target must be given"),
+    ],
+)
+def test_a_recipe_without_data_is_checked_like_others(sets, says):
+    with pytest.raises(UsageError, match=says):
+        make_plan("pairs-transformer", sets=sets, batch=2)
