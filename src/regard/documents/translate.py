@@ -183,10 +183,9 @@ def translate_by_lines(
 
     def do(lines: list[NumberedLine]) -> bytes:
         texts = [(number, re.sub(r"[\r\n]+\Z", "", line.removeprefix(MARK))) for number, line in lines]
-        done = iter(translate([(number, text) for number, text in texts if text.strip()]))
         return "".join(
-            line.replace(text.strip(), next(done), 1) if text.strip() else line
-            for (_, line), (_, text) in zip(lines, texts, strict=True)
+            line.replace(text.strip(), new, 1) if text.strip() else line
+            for (_, line), (_, text), new in zip(lines, texts, translate(texts), strict=True)
         ).encode()
 
     def join(places: Sequence[Path]) -> None:

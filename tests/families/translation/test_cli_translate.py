@@ -2,16 +2,23 @@
 
 import io
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import regard
 from regard.cli.main import run
+from regard.documents import document_job, translate
 from regard.families.translation.quality import Calibration, Curve, fingerprint
+from regard.families.translation.translator import Translator
 
 SENTENCE = "we are eating bread"
+SHORT = {"to": "es", "beam": 1, "max_length": 6}  # what `command` asks for
 pytestmark = pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
 
 
@@ -333,8 +340,120 @@ def test_a_memory_is_shown_and_used_when_asked(
     document.write_text(f"{SENTENCE}\nthey sleep at night!\n", "utf-8")
     outputs = [tmp_path / name for name in ("once.txt", "twice.txt")]
     for output in outputs:
-        assert run([*command, "-i", str(document), "-o", str(output), "--memory-use", "0.9"]) == 0
+        more = ["--memory-use", "0.9", "--insert-fuzzy"]
+        assert run([*command, "-i", str(document), "-o", str(output), *more]) == 0
     assert outputs[0].read_text("utf-8") == outputs[1].read_text("utf-8") == "comemos pan\nduermen de noche\n"
     capsys.readouterr()
+    own, output = regard.load(command[2]).translate("they sleep at night!", **SHORT).text, tmp_path / "marked.txt"
+    assert run([*command, "-i", str(document), "-o", str(output), "--memory-use", "0.9"]) == 0
+    assert output.read_text("utf-8") == f"comemos pan\n{own}\n" != outputs[0].read_text("utf-8")
+    assert "--insert-fuzzy takes them nevertheless" in capsys.readouterr().err
     assert run([*command[:-2], SENTENCE, "--memory-use", "exact"]) == 2
     assert "give its file with --memory" in capsys.readouterr().err
+
+
+def test_similar_segments_of_a_memory_are_marked_for_review(command: list[str], tmp_path: Path) -> None:
+    memory = tmp_path / "memory.tsv"
+    memory.write_text(f"{SENTENCE}\tcomemos pan\nthey sleep at night\tduermen de noche\n", "utf-8")
+    command = [*command, "--memory", str(memory), "--memory-use", "0.9"]
+    sources = (SENTENCE, "they sleep at night!")
+
+    def translated(name: str, content: str) -> str:
+        (tmp_path / name).write_text(content, "utf-8")
+        assert run([*command, "-i", str(tmp_path / name), "-o", str(tmp_path / f"out-{name}")]) == 0
+        return (tmp_path / f"out-{name}").read_text("utf-8")
+
+    out = translated("a.po", "\n\n".join(f'msgid "{each}"\nmsgstr ""' for each in sources))
+    exact, similar = out.split("\n\n")[-2:]
+    assert exact == f'msgid "{SENTENCE}"\nmsgstr "comemos pan"'
+    assert "# memory match 0.97\n#, fuzzy\n" in similar and 'msgstr "duermen de noche"' in similar
+    for version, unit, mark in (
+        ("1.2", "<trans-unit id='{}'><source>{}</source></trans-unit>", 'state="needs-review-translation"'),
+        ("2.0", "<unit id='u{}'><segment><source>{}</source></segment></unit>", 'subState="regard:memory-match-0.97"'),
+    ):
+        units = "".join(unit.format(number, each) for number, each in enumerate(sources))
+        head = f"<xliff version='{version}' xmlns='urn:oasis:names:tc:xliff:document:{version}'"
+        old = " source-language='en' target-language='es' datatype='plaintext' original='x'"
+        body = f"<body>{units}</body>" if version == "1.2" else units
+        attributes = (">", f"<file{old}>") if version == "1.2" else (" srcLang='en' trgLang='es'>", "<file id='f'>")
+        out = translated("a.xlf", f"{head}{attributes[0]}{attributes[1]}{body}</file></xliff>")
+        assert out.count(mark) == 1 and out.index("comemos pan") < out.index(mark) + 200
+    catalogue = {"sourceLanguage": "en", "strings": {each: {} for each in sources}, "version": "1.0"}
+    strings = json.loads(translated("a.xcstrings", json.dumps(catalogue)))["strings"]
+    states = [strings[each]["localizations"]["es"]["stringUnit"]["state"] for each in sources]
+    assert states == ["translated", "needs_review"]
+
+
+def test_a_text_file_gives_the_answers_of_standard_input(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["She studies 24 / 7.", "", "  see http://a.example/x %s", "We eat. They sleep.", "* * *", "we " * 600]
+    lines += ["We eat bread. They sleep. We read. She eats. They read the book."]
+    content = "".join(f"{line}\n" for line in lines)
+    piped(content.encode(), command, monkeypatch, expect=1)
+    printed = capsys.readouterr()
+    file, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_text(content.replace("\n", "\r\n"), "utf-16", newline="")
+    assert run([*command, "-i", str(file), "-o", str(out)]) == 1
+    told = capsys.readouterr()
+    written = out.read_bytes().decode("utf-16")
+    assert written.count("\r\n") == len(lines) == written.count("\n")
+    assert [line.strip() for line in written.splitlines()] == [line.strip() for line in printed.out.splitlines()]
+    assert written.splitlines()[2].startswith("  ") and written.splitlines()[4] == "* * *"
+    assert "line 6 is not translated" in printed.err and told.err.startswith(printed.err)
+    assert f"5 new, 1 skipped (1 refused), written to {out}" in told.err
+    model = regard.load(command[2])
+    assert printed.out.splitlines()[6] == model.translate(lines[6], **SHORT).text
+    assert len(model.sentences(lines[6])) == 5 and len(model.sentences(lines[3])) == 1
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".html"])
+def test_an_interrupted_file_goes_on(
+    suffix: str,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(translate, "BATCH", 4)
+    monkeypatch.setattr(document_job, "BATCH", 4)
+    lines = [f"{who} {what} <b>{how}</b>" for who in ("we", "they", "she") for what in ("eat", "read") for how in "abc"]
+    file, whole, out = (tmp_path / f"{name}{suffix}" for name in ("in", "whole", "out"))
+    file.write_text("".join(f"{line}<p>\n" for line in lines))
+    assert run([*command, "-i", str(file), "-o", str(whole)]) == 0
+    begin, batches = Translator.translate, list[int]()
+
+    def interrupted(self: Translator, texts: list[str], **options: object) -> object:
+        batches.append(len(texts))
+        if len(batches) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return begin(self, texts, **options)
+
+    words = [*command, "-i", str(file), "-o", str(out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translate", interrupted)
+        with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+            run(words)
+    assert not out.exists() and "with --resume goes on" in capsys.readouterr().err
+    assert run(words) == 2
+    assert "go on with --resume, or remove" in capsys.readouterr().err
+    assert run([*words, "--resume", "--length-penalty", "0"]) == 2
+    assert "other options" in capsys.readouterr().err
+    done, batches[:] = sum(batches[:2]), []
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translate", lambda *args, **kw: batches.append(len(args[1])) or begin(*args, **kw))
+        assert run([*words, "--resume"]) == 0
+    assert out.read_bytes() == whole.read_bytes()
+    assert done == 8 and sum(batches) == len(lines) - done
+    assert not (tmp_path / f"out{suffix}.parts").exists()
+    assert run([*words, "--resume"]) == 0 and "nothing to resume" in capsys.readouterr().err
+    assert run([*command, SENTENCE, "--resume"]) == 2
+
+
+def test_a_translation_imports_no_distributed_training(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(f"{SENTENCE}\n")
+    words = [*command, "-i", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out.txt")]
+    code = f"import sys; from regard.cli.main import run; assert run({words}) == 0; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "regard.training.distributed" not in done.stdout.split()
+    assert "rich.progress" not in done.stdout.split()

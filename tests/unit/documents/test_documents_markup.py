@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from regard.documents.markup import Mark, Translated, parse, translate_marked, translate_texts
+from regard.documents.markup import LaterLinks, Mark, Translated, parse, translate_marked, translate_texts
 
 
 def translate_one(text: str, translation: str, links: list[tuple[int, int]]) -> str:
@@ -297,3 +297,18 @@ def test_a_mnemonic_is_there_once_and_before_a_letter(label: list[str], place: i
     assert out.count(sign) == 1
     assert out[out.index(sign) + 1].isalnum()
     assert translate_texts([source], lambda texts: texts) == [source]
+
+
+def test_links_are_computed_at_once_and_only_where_marks_need_them():
+    asked: list[list[str]] = []
+
+    def align(texts: list[str]) -> list[list[tuple[int, int]]]:
+        asked.append(texts)
+        return [[(0, 1), (1, 0)] for _ in texts]
+
+    def reverse(texts: list[str]) -> list[Translated]:
+        return [Translated(" ".join(text.split()[::-1]), LaterLinks(text, align)) for text in texts]
+
+    out = translate_texts(["a b", "<i>a</i> b", "E&xit now", "c <b>d</b>"], reverse)
+    assert out == ["b a", "b <i>a</i>", "now E&xit", "<b>d</b> c"]
+    assert asked == [["a b", "Exit now", "c d"]]

@@ -222,6 +222,22 @@ def test_po_file(served, spanish, tmp_path):
     assert [each.msgstr for each in polib.pofile(str(tmp_path / "out.po"))] == [spanish]
 
 
+def test_translations_of_a_file_are_kept_unless_they_are_to_be_replaced(served, spanish):
+    content = f'msgid "the dog"\nmsgstr "mi perro"\n\nmsgid "{SENTENCE}"\nmsgstr ""\n'
+    for replace, kept, new in ((None, 1, 1), ("true", 0, 2)):
+        fields = {"source": "en", "target": "es"} | ({"replace": replace} if replace else {})
+        told = served.client.post("/translate_file", data=fields, files={"file": ("a.po", content.encode())}).json()
+        assert (told["kept"], told["new"]) == (kept, new)
+        back = served.client.get(told["translatedFileUrl"]).text
+        assert ("mi perro" in back) == bool(kept) and spanish in back
+    refused = served.client.post(
+        "/translate_file",
+        data={"source": "en", "target": "es", "replace": "perhaps"},
+        files={"file": ("a.po", content.encode())},
+    )
+    assert refused.status_code == 400 and "replace" in refused.json()["error"]
+
+
 def test_xliff_file(served, spanish):
     content = (
         '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" '

@@ -438,14 +438,14 @@ class Translate(TextVerb):
                     self.note(text, None)
                     done.append("")
                 else:
-                    report.translated += 1
+                    report.translated += bool(text.strip())
                     self.note(text, answer)
                     done.append(answer.text)
             progress.advance(len(lines))
             return done
 
         def skip(lines: list[NumberedLine]) -> None:
-            progress.advance(sum(bool(line.strip()) for _, line in lines), earlier=True)
+            progress.advance(len(lines), earlier=True)
 
         translate_by_lines(source, target, translated, language, parts, wait, self.encoding, skip)
         self.unknown.tell()
