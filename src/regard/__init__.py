@@ -17,10 +17,9 @@ first. Modules below `regard` may change at any time. Importing `regard` imports
 
 from __future__ import annotations
 
-from collections.abc import Mapping as _Mapping
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # type checkers take it for true; to import it from `typing` would take longer than this file
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
@@ -124,7 +123,7 @@ def translate(text: str, to: str = "", *, model: str | Path = "", **options: Any
 
 
 def train(
-    recipe: str | Path, out: str | Path, changes: _Mapping[str, object] | None = None, *, resume: bool = False
+    recipe: str | Path, out: str | Path, changes: Mapping[str, object] | None = None, *, resume: bool = False
 ) -> Path:
     """Train a model by a shipped recipe or a TOML file into the folder `out`, which `load` reads.
 

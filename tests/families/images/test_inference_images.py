@@ -19,7 +19,10 @@ from regard.families.catalog import MODELS
 from regard.families.conversion import convert
 from regard.families.images.generation import ClassImageGenerator, Palette, PixelGenerator
 from regard.families.images.pipeline import ImageAttention, ImageClassifier, ImageSegmenter, LayerAttention
+from regard.families.images.view import inspect_classifier
+from regard.families.images.vit import Vit, VitConfig
 from regard.families.loading import use_line
+from regard.look.inspection import GivenInput
 
 KINDS = ("vit", "vit-mean", "vit-stem", "swin", "swin-stem", "mvit", "resnet", "resnet-local")
 BLANK = np.zeros((3, 4, 4), dtype=np.uint8)
@@ -140,9 +143,32 @@ def test_a_folder_goes_to_hugging_face_and_back_with_its_preprocessing(make_clas
         assert again.classify(pictures(1))[0].labels == pytest.approx(ours.classify(pictures(1))[0].labels, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("changes", "extra"), [({}, 1), ({"registers": 4}, 5), ({"distillation": "token"}, 2), ({"pooler": True}, 1)]
+)
+def test_a_model_without_a_head_gives_vectors_and_attention(changes, extra, tmp_path):
+    sizes = {"image_size": 16, "patch": 4, "width": 16, "heads": 2, "depth": 2, "ffn_width": 24}
+    config = VitConfig.parse({**sizes, "classes": 0, **changes})
+    preprocessing = Preprocessing(size=(16, 16), resize=16, mean=(0.4,) * 3, std=(0.2,) * 3)
+    save_model(tmp_path / "model", "vit", Vit(config), preprocessing.save)
+    reader = regard.load(tmp_path / "model")
+    assert isinstance(reader, ImageClassifier)
+    images = pictures(3)
+    vectors = reader.embed(images)
+    assert vectors.shape == (3, 16)
+    np.testing.assert_allclose(vectors[1], reader.embed(images[1])[0], atol=1e-5)
+    with pytest.raises(UsageError, match="model has no head and knows no classes; use `embed`"):
+        reader.classify(images)
+    seen = reader.attention(images[0])  # the tokens before the places are those that the model says
+    assert [layer.extra for layer in seen.layers] == [extra] * 2
+    assert {layer.keys for layer in seen.layers} == {(4, 4)}
+    found = inspect_classifier(reader, GivenInput(images[0], "a"))
+    assert len(found.report.panels) == 2 and found.report.meta == {"vector": "16 numbers"}
+
+
 @pytest.mark.parametrize("kind", ["vit-stem", "swin-stem"])
 def test_a_stem_of_convolutions_has_no_form_of_theirs(make_classifier, kind, tmp_path):
-    with pytest.raises(CheckpointError, match=r"cannot be exported: as vit, it has stem 'convolutions'"):
+    with pytest.raises(CheckpointError, match=r"cannot be exported: as .*, it has stem 'convolutions'"):
         convert(make_classifier(kind), tmp_path / "theirs", "huggingface")
     assert not (tmp_path / "theirs").exists()
 

@@ -330,7 +330,9 @@ class Gpt(nn.Module):
             return None
         if isinstance(cache, StaticCache):
             return cache.slots.window(size)
-        keys = tokens if cache is None else cache.length + tokens
+        before = 0 if cache is None else cache.length
+        assert isinstance(before, int)
+        keys = before + tokens
         if not torch.compiler.is_compiling() and keys <= size:  # an exported graph is for every length
             return None
         every = torch.arange(keys, device=self.output_weight.device)[None] if real is None else positions(real)
