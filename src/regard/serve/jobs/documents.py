@@ -60,8 +60,8 @@ class DocumentProcesses:
         self._free = asyncio.Semaphore(PROCESSES)
         self._idle: list[Process] = []
 
-    async def rewrite(self, path: Path, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Rewrite a document with the translations that are known; returns what the process said."""
+    async def rewrite(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a task of `document_process`; returns what the process said."""
         async with self._free:
             process = (
                 self._idle.pop()
@@ -71,7 +71,7 @@ class DocumentProcesses:
             said: dict[str, Any] = {"last": True}
             try:
                 assert process.stdin is not None and process.stdout is not None
-                process.stdin.write(f"{json.dumps({**task, 'path': str(path), 'seconds': self.seconds})}\n".encode())
+                process.stdin.write(f"{json.dumps({**task, 'seconds': self.seconds})}\n".encode())
                 if line := await process.stdout.readline():
                     said = json.loads(line)
             finally:
@@ -82,11 +82,11 @@ class DocumentProcesses:
         if not said:
             spent = process.returncode == -signal.SIGPROF
             what = f"takes longer than {self.seconds:g} s to read" if spent else "needs too much memory"
-            raise DataError(f"{path.name}: {what}; send it in parts")
+            raise DataError(f"{task['name']}: {what}; send it in parts")
         if "error" in said:
             raise DataError(said["error"])
         if "failed" in said:
-            raise DocumentFailedError(f"{path.name} cannot be translated; the server's log says why")
+            raise DocumentFailedError(f"{task['name']} cannot be translated; the server's log says why")
         return said
 
     async def close(self) -> None:
@@ -245,14 +245,14 @@ class DocumentJobs:
             document.route = route = self._route(model, source, target)
             translate = DocumentTranslator(self.service, route, glossary)
             reads, to = route[0][0].source, route[-1][1]
-            while (missing := await self._rewrite(document, reads, to, replace=replace))["missing"]:
-                document.of = document.sentences + missing.pop("missing")
+            while missing := (said := await self._rewrite(document, reads, to, replace=replace)).pop("missing"):
+                document.of = document.sentences + missing
                 await self._answer(document, translate)
-            document.of, document.counts, document.truncated = document.sentences, missing, translate.truncated
+            document.of, document.counts, document.truncated = document.sentences, said, translate.truncated
 
     async def _rewrite(self, document: Document, source: str, target: str, *, replace: bool) -> dict[str, Any]:
-        task = {"source": source, "target": target, "replace": replace, "limits": self.limits}
-        return await self._processes.rewrite(document.path, task)
+        task = {"path": str(document.path), "name": document.name, "limits": self.limits}
+        return await self._processes.rewrite({**task, "source": source, "target": target, "replace": replace})
 
     async def _answer(self, document: Document, translate: DocumentTranslator) -> None:
         """Translate what is missing."""
