@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hostile_documents import TEXTS, many_paragraphs
 
+from hostile_documents import TEXTS, many_paragraphs
 from regard.documents.limits import Limits
 from regard.errors import DataError
 from regard.serve.jobs.document_process import KNOWN, answer

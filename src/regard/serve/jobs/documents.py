@@ -15,7 +15,6 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
@@ -74,11 +73,14 @@ class DocumentProcesses:
                 process.stdin.write(f"{json.dumps({**task, 'seconds': self.seconds})}\n".encode())
                 if line := await process.stdout.readline():
                     said = json.loads(line)
-            finally:
-                if said.pop("last"):
-                    await _end(process)
-                else:
-                    self._idle.append(process)
+            except BaseException:  # such as a client that has gone
+                process.kill()
+                await process.communicate()
+                raise
+            if said.pop("last"):
+                await process.communicate()  # it ends by itself
+            else:
+                self._idle.append(process)
         if not said:
             spent = process.returncode == -signal.SIGPROF
             what = f"takes longer than {self.seconds:g} s to read" if spent else "needs too much memory"
@@ -91,13 +93,7 @@ class DocumentProcesses:
 
     async def close(self) -> None:
         while self._idle:
-            await _end(self._idle.pop())
-
-
-async def _end(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()
-    await process.communicate()  # closes the pipes
+            await self._idle.pop().communicate()  # which closes the pipes, and so ends it
 
 
 @dataclass
