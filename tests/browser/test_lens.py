@@ -29,23 +29,40 @@ def drawn(page: Page, canvas: str) -> int:
 
 
 def test_every_tab_opens_by_mouse_and_by_keyboard(page: Page):
-    for tab in TABS:
+    for tab in ("translate", "documents", "train", "models"):
         page.click(f"#tab-{tab}")
         expect(page.locator(f"#panel-{tab}")).to_be_visible()
+        expect(page.locator(".tabs [aria-current=page]")).to_have_id(f"tab-{tab}")
         assert page.url.endswith(f"#{tab}")
-    page.focus("#tab-models")
-    for tab in ("translate", "documents"):
-        page.keyboard.press("ArrowRight")
-        expect(page.locator(f"#tab-{tab}")).to_be_focused()
+    for tab in ("look", "compare", "workbench"):
+        page.click("#kinds-button")
+        page.click(f"#tab-{tab}")
         expect(page.locator(f"#panel-{tab}")).to_be_visible()
+        expect(page.locator("#kinds-menu")).to_be_hidden()
+        expect(page.locator("#kinds-button")).to_contain_text(page.locator(f"#tab-{tab}").text_content())
+    page.focus("#tab-documents")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#tab-look")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#panel-compare")).to_be_visible()
+    page.focus("#kinds-button")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(page.locator("#kinds-menu")).to_be_hidden()
 
 
 def test_a_tab_of_files_that_no_model_reads_opens_by_its_address_alone(page: Page, served):
     for tab in OF_FILES:
+        page.click("#kinds-button")
+        expect(page.locator("#tab-workbench")).to_be_visible()
         expect(page.locator(f"#tab-{tab}")).to_be_hidden()
+        page.keyboard.press("Escape")
         page.goto(f"{served.url}/#{tab}")
-        expect(page.locator(f"#tab-{tab}")).to_be_visible()
         expect(page.locator(f"#panel-{tab}")).to_be_visible()
+        page.click("#kinds-button")
+        expect(page.locator(f"#tab-{tab}")).to_be_visible()
         page.click("#tab-translate")
 
 
@@ -112,10 +129,12 @@ def test_what_is_wrong_is_said_in_words(page: Page):
 
 
 def look(page: Page) -> None:
+    page.click("#kinds-button")
     page.click("#tab-look")
     page.fill("#look-text", SENTENCE)
     page.select_option("#look-to", "es")
     page.click("#look-go")
+    expect(page.locator("#look-views")).to_have_attribute("data-state", "done")
     expect(page.locator("#atlas button[data-drawn]").first).to_be_visible()
 
 
@@ -125,7 +144,7 @@ def test_every_layer_and_head_is_drawn_and_one_is_seen_closely(page: Page, trans
     assert len([layer for layer in layers if layer != "alignment"]) == 5  # one encoder and two decoder layers
     expect(page.locator("#atlas button[data-layer][data-head]:not([data-drawn])")).to_have_count(0)
     page.click("#atlas button[data-layer='decoder.1.cross'][data-head='1']")
-    expect(page.locator("#view-name")).to_contain_text("decoder.1.cross")
+    expect(page.locator("#view-name")).to_have_text("Decoder layer 2, cross-attention, head 2")
     assert drawn(page, "#look-matrix canvas") > 3
     page.locator("#look-threads .queries-side [data-index='1']").hover()
     expect(page.locator("#look-readout")).to_contain_text("looks at")
@@ -155,11 +174,12 @@ def test_a_view_is_saved_in_each_format(page: Page, tmp_path: Path):
             case "html":
                 saved = page.context.new_page()
                 saved.goto(file.as_uri())
-                expect(saved.locator("#view-name")).to_contain_text("decoder.0.cross")
+                expect(saved.locator("#view-name")).to_contain_text("Decoder layer 1, cross-attention")
                 saved.close()
 
 
 def test_a_given_translation_is_looked_at(page: Page):
+    page.click("#kinds-button")
     page.click("#tab-look")
     page.fill("#look-text", SENTENCE)
     page.fill("#look-target", "el pan es rojo")
@@ -171,6 +191,7 @@ def test_a_given_translation_is_looked_at(page: Page):
 
 
 def test_two_models_side_by_side(page: Page, folders: list[Path]):
+    page.click("#kinds-button")
     page.click("#tab-compare")
     page.fill("#compare-text", SENTENCE)
     page.select_option("#compare-to", "es")

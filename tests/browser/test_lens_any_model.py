@@ -29,6 +29,7 @@ def look(page: Page, model: str, text: str) -> None:
     page.select_option("#look-model", model)
     page.fill("#look-text", text)
     page.click("#look-go")
+    expect(page.locator("#look-views")).to_have_attribute("data-state", "done")
     expect(page.locator("#atlas button[data-drawn]").first).to_be_visible()
     expect(page.locator("#atlas button:not([data-drawn])")).to_have_count(0)
 
@@ -128,6 +129,7 @@ def test_what_is_wrong_is_said_in_words(lens: Page):
     expect(lens.locator("#look-error")).to_contain_text("this model reads 64")
     lens.click("#tab-translate")
     expect(lens.locator("#page-error")).to_contain_text("No model here translates")
+    lens.click("#kinds-button")
     lens.click("#tab-look")
     expect(lens.locator("#page-error")).to_be_hidden()
 

@@ -46,6 +46,7 @@ def test_a_thousand_tokens_by_twelve_layers_by_twelve_heads(open_lens, start_ser
         page.fill("#look-target", "a b c")
         began = time.monotonic()
         page.click("#look-go")
+        expect(page.locator("#look-views")).to_have_attribute("data-state", "done")
         page.locator("#look-threads .keys-side [data-index='0']").first.wait_for()
         words = time.monotonic() - began
         page.locator("#atlas button[data-layer='encoder.0.attention'][data-drawn]").first.wait_for(timeout=120_000)
@@ -55,7 +56,7 @@ def test_a_thousand_tokens_by_twelve_layers_by_twelve_heads(open_lens, start_ser
         last = "#atlas button[data-layer='encoder.11.attention'][data-head='11']"
         page.locator(f"{last}[data-drawn]").wait_for(timeout=240_000)
         page.click(last)
-        expect(page.locator("#view-name")).to_contain_text("encoder.11.attention", timeout=60_000)
+        expect(page.locator("#view-name")).to_contain_text("Encoder layer 12, head 12", timeout=60_000)
         page.locator("#look-matrix .zoom button").first.click()
         assert page.locator("#atlas button[data-head]").count() == 36 * 12 + 1
 

@@ -36,11 +36,10 @@ def test_an_instruction_is_followed_through_a_built_in_house(open_lens, start_se
     server, navigator = start_server([make_navigator("vlnbert")]), regard.load(make_navigator("vlnbert"))
     with open_lens(f"{server.url}/#house") as page:
         expect(page.locator("#house-content")).to_be_visible()
-        page.locator("#house-examples button").first.click()
         view = page.locator("#house-view")
         expect(view).to_have_attribute("data-state", "done")
         start, heading = page.locator("#house-start").input_value(), float(page.locator("#house-heading").input_value())
-        house = f"builtin:houses#{page.locator('#house-examples button').first.inner_text()}"
+        house = f"builtin:houses#{page.locator('#house-examples button').first.get_attribute('data-house')}"
         (answer,) = navigator.navigate(
             page.locator("#house-text").input_value(), house, start, heading=math.radians(heading)
         )

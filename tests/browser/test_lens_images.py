@@ -45,7 +45,7 @@ def check(view, classifier, picture):
     view.locator("[data-part=rollout]").click()
     expect(readout).to_have_text(re.compile("What reaches the answer"))
     view.locator("[data-part=atlas] button").first.click()
-    expect(view.locator("[data-part=name]")).to_have_text(re.compile("encoder.0.attention"))
+    expect(view.locator("[data-part=name]")).to_have_text(re.compile("Encoder layer 1, mean of heads"))
 
 
 def test_a_picture_is_dropped_named_and_looked_into(open_lens, start_server, make_classifier, picture, tmp_path):

@@ -30,14 +30,13 @@ def folder(tmp_path_factory):
 def test_two_generated_proteins_are_compared(open_lens, start_server, folder):
     server, predictor = start_server([folder]), regard.load(folder)
     with open_lens(f"{server.url}/#protein") as page:
-        page.locator("#protein-examples button").first.click()
         view = page.locator("#protein-view")
         expect(view).to_have_attribute("data-state", "done")
         first, second = page.locator("#protein-text").input_value().split("\n")[1::2]
         (answer,) = predictor.interact(first, second)
         told = page.locator("#protein-answer")
-        expect(told.locator("h3")).to_have_text(re.compile(r"^[\d.]+\s?% that the two bind$"))
-        assert float(re.search(r"[\d.]+", told.locator("h3").inner_text())[0]) == pytest.approx(
+        expect(told.locator("h2")).to_have_text(re.compile(r"^[\d.]+\s?% that the two bind$"))
+        assert float(re.search(r"[\d.]+", told.locator("h2").inner_text())[0]) == pytest.approx(
             100 * answer.probability, abs=1
         )
         expect(told.locator(".residues")).to_have_text([first, second])
@@ -48,7 +47,7 @@ def test_two_generated_proteins_are_compared(open_lens, start_server, folder):
             .evaluate_all("all => all.map((each) => Number(each.style.getPropertyValue('--share')))")
         )
         np.testing.assert_allclose(shares, weights / weights.max(), atol=0.002)
-        expect(view).to_contain_text("links.0.cross.first")
+        expect(view).to_contain_text("Link 1, cross first")
 
 
 def test_one_protein_and_letters_that_are_none_are_refused_in_words(open_lens, start_server, folder):

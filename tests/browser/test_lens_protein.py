@@ -36,11 +36,11 @@ def check(view, predictor, sequence):
         assert float(share) == pytest.approx(100 * weights[row].max(), abs=0.8)
         assert weights[row, int(residue[1:]) - 1] == pytest.approx(weights[row].max(), abs=0.01)
     for layer in (last, next(name for name in seen.weights if name.endswith("starting.attention"))):
-        view.locator("[data-part=layer]").select_option(label=layer)
+        view.locator("[data-part=layer]").select_option(str(list(seen.weights).index(layer)))
         view.locator("[data-part=head]").select_option("1")
         pointed_at(view, 7, len(sequence))
         check_score(view.page, seen.neurons[layer], seen.weights[layer], (1, 7))
-    view.locator("[data-part=layer]").select_option(label=last)
+    view.locator("[data-part=layer]").select_option(str(len(seen.weights) - 1))
     view.locator("[data-part=head]").select_option("-1")
 
 
@@ -53,7 +53,6 @@ def test_a_generated_chain_is_folded_beside_its_truth_and_turns(open_lens, start
     server, predictor = start_server([folder]), regard.load(folder)
     with open_lens(f"{server.url}/#protein") as page:
         expect(page.locator("#protein-content")).to_be_visible()
-        page.locator("#protein-examples button").first.click()
         view = page.locator("#protein-view")
         expect(view).to_have_attribute("data-state", "done")
         sequence = page.locator("#protein-text").input_value()

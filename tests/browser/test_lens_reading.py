@@ -87,9 +87,9 @@ def picture(tmp_path):
 def pressed_head(page: Page, tab: str, choose: str, head: str) -> None:
     """Choose a head in the view of a tab, and switch it off."""
     switch = page.locator(f"#panel-{tab} [data-part=switch]")
-    expect(switch).to_have_text("Choose one head to switch it off")
+    expect(switch).to_be_hidden()
     page.locator(f"#{tab}-view").locator(choose).first.click()
-    expect(switch).to_have_text(f"Switch {head} off")
+    expect(switch).to_have_text(f"Switch off {head}")
     switch.click()
     expect(page.locator(f"#panel-{tab} [data-off]")).to_have_text(f"{head} ×")
 
@@ -98,11 +98,12 @@ def test_a_pressed_head_changes_the_class_of_a_picture_beside_the_first(
     open_lens, start_server, make_classifier, picture
 ):
     folder, head = make_classifier("vit"), "encoder.0.attention:1"
+    said = "Encoder layer 1, head 2"
     server, classifier = start_server([folder]), regard.load(folder)
     with open_lens(f"{server.url}/#picture") as page:
         page.set_input_files("#picture-file", picture)
         expect(page.locator("#picture-view")).to_have_attribute("data-state", "done")
-        pressed_head(page, "picture", '[data-part=atlas] button[title="head 1"]', head)
+        pressed_head(page, "picture", '[data-part=atlas] button[title="head 2"]', said)
         (whole,) = classifier.classify(picture)
         with without_heads(classifier, [head]):
             (changed,) = classifier.classify(picture)
@@ -110,7 +111,7 @@ def test_a_pressed_head_changes_the_class_of_a_picture_beside_the_first(
         for side, answer in (("changed", changed), ("whole", whole)):
             expect(page.locator(f"#picture-answer [data-part={side}] li").first).to_contain_text(answer.label)
         shown = f" {changed.label} {changed.probability:.1%}; with all heads {whole.label} {whole.probability:.1%}"
-        expect(page.locator("#panel-picture [data-part=original]")).to_have_text(f"Without {head}:{shown}")
+        expect(page.locator("#panel-picture [data-part=original]")).to_have_text(f"Without {said}:{shown}")
         shot(page, "pressed-picture")
         page.click("#panel-picture [data-off]")
         expect(page.locator("#panel-picture [data-off]")).to_have_count(0)

@@ -57,9 +57,13 @@ def test_words_light_up_regions_and_regions_words(open_lens, start_server, folde
         expect(view).to_have_attribute("data-state", "done")
         expect(page.locator("#picture-answer .key")).to_have_text(ANSWERS)  # most probable first, numbers too
         readout = view.locator("[data-part=readout]")
-        for name, query, number in (("links.1.words.cross", "ring", 3), ("links.1.regions.cross", "region 2", 2)):
-            view.locator(".map-row", has=page.get_by_role("heading", name=name)).locator("button").first.click()
-            expect(view.locator("[data-part=name]")).to_contain_text(name)
+        for name, query, number in (
+            ("links.1.words.cross", "ring", 3),
+            ("links.1.regions.cross", "region 2", 2),
+        ):
+            title = f"Link 2, {name.split('.')[2]} cross-attention"
+            view.locator(".map-row", has=page.get_by_role("heading", name=title)).locator("button").first.click()
+            expect(view.locator("[data-part=name]")).to_contain_text(title)
             view.locator("[data-part=queries] button", has_text=re.compile(f"^{query}$")).hover()
             expect(readout).to_contain_text(f"“{query}” looks most at")
             looking, _, share = LOOKS.search(readout.inner_text()).groups()

@@ -19,11 +19,11 @@ def check(view, forecaster, answer):
     seen, agents = forecaster.attention(answer), answer.agents
     view.locator("[data-part=canvas]").focus()
     view.page.keyboard.press("ArrowRight")  # the first agent, now
-    for name, row, steps in (
-        ("encoder.layers.1.attention", 7, range(-7, 1)),
-        ("decoder.layers.1.cross", 0, range(-7, 1)),
+    for name, title, row, steps in (
+        ("encoder.layers.1.attention", "Encoder layer 2", 7, range(-7, 1)),
+        ("decoder.layers.1.cross", "Decoder layer 2, cross-attention", 0, range(-7, 1)),
     ):
-        expect(view.locator("[data-part=layerName]")).to_have_text(name)
+        expect(view.locator("[data-part=layerName]")).to_have_text(title)
         weights = seen.weights[name].mean(axis=0)[row]
         readout = view.locator("[data-part=readout]")
         expect(readout).to_have_text(LOOKS)
@@ -53,10 +53,9 @@ def test_a_built_in_scene_is_forecast_and_pointed_at(open_lens, start_server, ma
     server = start_server([folder])
     with open_lens(f"{server.url}/#scene") as page:
         expect(page.locator("#scene-content")).to_be_visible()
-        page.locator("#scene-examples button").first.click()
         view = page.locator("#scene-view")
         expect(view).to_have_attribute("data-state", "done")
-        name = page.locator("#scene-examples button").first.inner_text()
+        name = page.locator("#scene-examples button").first.get_attribute("data-scene")
         frame = float(page.locator("#scene-at").input_value())
         tracks = next(each for each in server.client.get("/api/inspect/examples").json() if each["name"] == name)
         (page_answer,) = forecaster.forecast(tracks["tracks"].encode(), at=frame)

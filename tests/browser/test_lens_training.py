@@ -186,7 +186,7 @@ def test_the_form_waits_for_news_of_the_job(page: Page):
     page.route("**/api/train", lambda route: asked.append(route))
     page.reload()
     page.click("#tab-train")
-    expect(page.locator("#tab-train")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#tab-train")).to_have_attribute("aria-current", "page")
     while not asked:
         page.wait_for_timeout(50)
     page.wait_for_timeout(500)  # a form that does not wait would appear
@@ -235,8 +235,8 @@ def test_a_server_that_does_not_train_has_no_tab_for_it(context, open_lens, serv
     models = context.request.get(f"{served.url}/api/models").json() | {"training": False}
     context.route("**/api/models", lambda route: route.fulfill(json=models))
     with open_lens(f"{served.url}/#train") as page:
-        expect(page.get_by_role("tab", name="Translate")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_role("tab", name="Translate")).to_have_attribute("aria-current", "page")
         expect(page.get_by_role("tab", name="Train", exact=True)).to_have_count(0)
         tabs = page.get_by_role("tab")
         tabs.nth(tabs.count() - 2).press("ArrowRight")  # where the tab would be passed
-        expect(page.get_by_role("tab", name="Models")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_role("tab", name="Models")).to_have_attribute("aria-current", "page")

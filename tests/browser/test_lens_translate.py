@@ -191,6 +191,7 @@ def test_a_document_is_translated_and_fetched(page: Page, tmp_path: Path):
 
 
 def test_compare_takes_two_different_models_and_marks_what_differs(page: Page, folders: list[Path]):
+    page.click("#kinds-button")
     page.click("#tab-compare")
     selects = page.locator(".contender select")
     expect(selects.nth(0)).to_have_value(folders[0].name)
@@ -209,10 +210,10 @@ def test_compare_takes_two_different_models_and_marks_what_differs(page: Page, f
 
 def test_look_from_the_card_of_a_translator(page: Page, folders: list[Path]):
     page.click("#tab-models")
-    page.get_by_role("button", name=f"Look into {folders[1].name}").click()
+    page.get_by_role("button", name=f"Look into it: {folders[1].name}").click()
     expect(page.locator("#panel-look")).to_be_visible()
     expect(page.locator("#look-model")).to_have_value(folders[1].name)
-    assert page.get_by_role("button", name="Look into fixed").count() == 0  # that model has no attention
+    assert page.get_by_role("button", name="Look into it: fixed").count() == 0  # that model has no attention
 
 
 def test_there_is_one_heading_and_the_tree_says_that_there_is_more(page: Page):

@@ -80,7 +80,7 @@ def test_a_step_chosen_before_the_models_are_known_stays(page, served):
     page.evaluate("document.querySelector('#workbench-steps [data-step=\"8\"]').click()")  # its panel is not shown yet
     for route in models:
         route.continue_()
-    expect(page.locator("#tab-workbench")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("#tab-workbench")).to_have_attribute("aria-current", "page")
     page.wait_for_timeout(300)
     for route in steps:
         route.continue_()

@@ -1,4 +1,5 @@
-"""Row 26: behind nginx and Caddy with TLS, with the configurations that docs/server.md shows."""
+"""Rows 26 and 35: behind nginx and Caddy with TLS, at the root of a site and below a path, with the configurations that
+docs/server.md shows."""
 
 import json
 import re
@@ -42,10 +43,13 @@ OPTIONS = ("--allowed-host", NAME, "--trusted-proxy", "127.0.0.1")
 EVIL = "evil.example"
 
 
-def documented(language: str) -> str:
-    """The configuration that the documentation shows."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
-    return str(found)
+def documented(program: str, path: str) -> str:
+    """The configuration that the documentation shows, for the root of a site or for a path."""
+    language = {"nginx": "nginx", "caddy": "caddyfile"}[program]
+    root, below = re.findall(rf"```{language}\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    if not path:
+        return str(root)
+    return re.sub(r" *location / \{.*?\}\n", lambda _: below, root, flags=re.DOTALL) if program == "nginx" else str(below)
 
 
 def free_port() -> int:
@@ -56,14 +60,14 @@ def free_port() -> int:
 class Proxy:
     """A running proxy, and clients that connect to it by its name."""
 
-    def __init__(self, port: int, certificate: Path, server: Server) -> None:
-        self.port, self.server, self.certificate = port, server, certificate
+    def __init__(self, port: int, certificate: Path, server: Server, path: str) -> None:
+        self.port, self.server, self.certificate, self.path = port, server, certificate, path
         self.origin = f"https://{NAME}:{port}"
 
     def client(self, **headers: str) -> httpx.Client:
         context = ssl.create_default_context(cafile=str(self.certificate))
         return httpx.Client(
-            base_url=f"https://127.0.0.1:{self.port}",
+            base_url=f"https://127.0.0.1:{self.port}{self.path}",
             headers={"host": f"{NAME}:{self.port}", **headers},
             transport=Named(verify=context, trust_env=False),
             timeout=60,
@@ -96,28 +100,27 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "certificate.pem"
 
 
-@pytest.fixture(scope="module", params=["nginx", "caddy"])
+@pytest.fixture(scope="module", params=[("nginx", ""), ("nginx", "/mt"), ("caddy", ""), ("caddy", "/mt")], ids="".join)
 def proxy(request: Any, server: Server, certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    program = shutil.which(request.param) or shutil.which(request.param, path="/usr/sbin:/usr/local/sbin")
+    name, path = request.param
+    program = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if program is None:
-        pytest.skip(
-            f"no {request.param} on this machine; install the package {request.param} to test the server behind it"
-        )
-    port, place = free_port(), tmp_path_factory.mktemp(request.param)
-    key = certificate.with_name("key.pem")
-    if request.param == "nginx":
-        site = documented("nginx").replace("listen 443", f"listen 127.0.0.1:{port}")
+        pytest.skip(f"no {name} on this machine; install the package {name} to test the server behind it")
+    port, place = free_port(), tmp_path_factory.mktemp(name)
+    key, site = certificate.with_name("key.pem"), documented(name, path)
+    if name == "nginx":
+        site = site.replace("listen 443", f"listen 127.0.0.1:{port}")
         site = re.sub(r"(ssl_certificate) .*;", rf"\1 {certificate};", site)
         site = re.sub(r"(ssl_certificate_key) .*;", rf"\1 {key};", site)
         config = NGINX.format(place=place, site=site.replace("127.0.0.1:5000", f"127.0.0.1:{server.port}"))
         command = [program, "-p", str(place), "-c", str(place / "config"), "-e", "stderr"]
     else:
-        site = documented("caddyfile").replace(f"{NAME} {{", f"{NAME}:{port} {{\n    tls {certificate} {key}", 1)
+        site = site.replace(f"{NAME} {{", f"{NAME}:{port} {{\n    tls {certificate} {key}", 1)
         config = CADDY.format(place=place, site=site.replace("127.0.0.1:5000", f"127.0.0.1:{server.port}"))
         command = [program, "run", "--adapter", "caddyfile", "--config", str(place / "config")]
     (place / "config").write_text(config)
     with started(command, port, place / "log"):
-        yield Proxy(port, certificate, server)
+        yield Proxy(port, certificate, server, path)
 
 
 @contextmanager
@@ -147,8 +150,11 @@ def test_the_page_and_the_apis_work(proxy: Proxy) -> None:
         proxy.client(origin=proxy.origin, **{"sec-fetch-site": "same-origin"}) as client,
         proxy.server.client() as inside,
     ):
-        assert "<title>Regard</title>" in client.get("/").text
-        assert client.get("/lens/main.js").status_code == client.head("/languages").status_code == 200
+        page = client.get("/").text
+        assert "<title>Regard</title>" in page
+        for address in re.findall(r'(?:src|href)="([^"#]+)"', page):
+            assert client.get(address).status_code == 200, address
+        assert client.head("/languages").status_code == 200
         assert client.get("/api/models").json()["models"]
         expected = inside.post("/translate", json=ASKED).json()
         assert client.post("/translate", json=ASKED).json() == expected
@@ -163,10 +169,15 @@ def test_a_browser_translates(proxy: Proxy) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments)
         page = browser.new_page(ignore_https_errors=True)
-        page.goto(f"{proxy.origin}/#translate", timeout=60_000)
+        page.goto(f"{proxy.origin}{proxy.path}/#translate", timeout=60_000)
         page.fill("#translate-text", ASKED["q"])
         expect(page.locator("#translation")).to_have_attribute("data-state", "done", timeout=60_000)
         said = page.locator("#translation").inner_text()
+        page.goto(f"{proxy.origin}{proxy.path}/#documents")
+        page.set_input_files("#document-file", [{"name": "a.txt", "mimeType": "text/plain", "buffer": b"we eat"}])
+        with page.expect_download() as fetched:
+            page.click("#document-list li[data-state=done] button:has-text('Download')")
+        assert fetched.value.failure() is None
         browser.close()
     with proxy.server.client() as inside:
         assert said.strip() and inside.post("/translate", json=ASKED).json()["translatedText"] in said
@@ -197,13 +208,13 @@ def test_documents_are_sent_and_fetched_by_the_public_address(proxy: Proxy) -> N
                 "/translate_file", data={"source": "auto", "target": "es"}, files={"file": ("a.txt", b"we eat")}
             )
             address = sent.json()["translatedFileUrl"]
-            assert address.startswith(f"{proxy.origin}/download_file/")
-            assert client.get(address.removeprefix(proxy.origin)).text
+            assert address.startswith(f"{proxy.origin}{proxy.path}/download_file/")
+            assert client.get(address.removeprefix(proxy.origin + proxy.path)).text
 
 
 def test_the_openai_client_works(proxy: Proxy) -> None:
     with proxy.client() as client, openai.OpenAI(
-        base_url=f"https://127.0.0.1:{proxy.port}/v1", api_key="none", max_retries=0, http_client=client
+        base_url=f"https://127.0.0.1:{proxy.port}{proxy.path}/v1", api_key="none", max_retries=0, http_client=client
     ) as asking:  # fmt: skip
         (name, *_) = [model.id for model in asking.models.list()]
         messages = [{"role": "user", "content": ASKED["q"]}]

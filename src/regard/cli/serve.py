@@ -32,6 +32,7 @@ def serve(
     trusted_proxy: Annotated[
         list[str], typer.Option("--trusted-proxy", help="Address of a proxy whose X-Forwarded-* are believed.")
     ] = [],  # noqa: B006
+    root_path: Annotated[str, typer.Option(help="The path below which a proxy has it, such as /mt.")] = "",
     training: Annotated[bool, typer.Option("--training/--no-training", help="Whether clients may train.")] = True,
     max_runs: Annotated[int, typer.Option(help="Trainings kept; one more is refused until one is deleted.")] = 100,
     upload: Annotated[int, typer.Option(help="MiB of training data or of a document taken at once.")] = 256,
@@ -71,8 +72,8 @@ def serve(
     keys = [*api_key, *filter(None, os.environ.get("REGARD_API_KEYS", "").split(","))]
     settings = ServeSettings.parse({
         "host": host, "port": port, "api_keys": keys, "memory": memory, "characters": characters,
-        "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "training": training,
-        "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
+        "allowed_hosts": allowed_host, "origins": origin, "trusted_proxies": trusted_proxy, "root_path": root_path,
+        "training": training, "runs": max_runs, "upload": upload * MIB, "uploads": uploads * MIB,
         "document": document * MIB, "per_key": per_key, "grace": grace,
         "seconds": seconds, "queue": queue, "device": device, "precision": precision,
         "remember": str(remember or ""),

@@ -1,8 +1,9 @@
 """A report as one HTML page that needs no network: style, script, description and weights in a single file.
 
 It may load nothing, so its JavaScript modules are joined into one script: every module becomes a function that returns
-its exports, and its imports become constants. Modules are written for this: imports are `import { a, b } from
-"./file.js";` on a line, and exports are declarations.
+its exports and is called when it is first imported, and its imports become constants. Modules are written for this:
+imports are `import { a, b } from "./file.js";`, and exports are `export * from "./file.js";` or declarations that never
+change. The page of the server is joined in the same way (`serve/routes/page.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from regard.errors import DataError
 from regard.families.catalog import VIEWS, family_script
 from regard.look.neurons import LayerNeurons
 from regard.look.panels import Tokens, axis_from_json
@@ -153,28 +155,44 @@ def _bytes_element(name: str, content: bytes) -> str:
 
 
 IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]*)";$', re.MULTILINE)
-EXPORT = re.compile(r"^export ((?:async )?(?:class|function|const) (\w+))", re.MULTILINE)
+REEXPORT = re.compile(r'^export \* from "(\.[^"]*)";$\n?', re.MULTILINE)
+EXPORT = re.compile(r"^export ((?:async )?(?:class|function\*?|const) (\w+))", re.MULTILINE)
+OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+START = """"use strict";
+const $modules = {}, $made = {};
+const $use = (name) => ($made[name] ??= $modules[name]());"""  # names that no module has for something of its own
 
 
 def bundle(entries: Sequence[str], read: Callable[[str], str]) -> str:
-    """One script that runs some modules in order, after all that they import; `read` gives the text of a module."""
+    """One script that runs some modules in order, each after all that it imports; `read` gives the text of a module.
+
+    An entry that fails is reported as any error of a page, and does not keep the next one from running.
+    """
     parts: dict[str, str] = {}
     for entry in entries:
         _add(entry, read, parts)
-    return "\n".join(['"use strict";', "const modules = {};", *parts.values()])
+    runs = f"for (const name of {json.dumps(list(entries))}) try {{ $use(name); }} catch (error) {{ reportError(error); }}"
+    return "\n".join([START, *parts.values(), runs])
 
 
 def _add(name: str, read: Callable[[str], str], parts: dict[str, str]) -> None:
-    """Add a module behind its imports; a module that is already there is not added again."""
+    """Add a module and all that it imports; a module that is already there is not added again."""
     if name in parts:
         return
+    parts[name] = ""  # what it imports may import it
     text = read(name)
-    for _, path in IMPORT.findall(text):
-        _add(_resolve(name, path), read, parts)
-    exports = ", ".join(declared for _, declared in EXPORT.findall(text))
-    body = IMPORT.sub(lambda found: f'const {{{found[1]}}} = modules["{_resolve(name, found[2])}"];', text)
+    passed_on = [_resolve(name, path) for path in REEXPORT.findall(text)]
+    for other in [*passed_on, *(_resolve(name, path) for _, path in IMPORT.findall(text))]:
+        _add(other, read, parts)
+    exports = ", ".join([f'...$use("{other}")' for other in passed_on] + [own for _, own in EXPORT.findall(text)])
+    body = IMPORT.sub(lambda found: f'const {{{found[1]}}} = $use("{_resolve(name, found[2])}");', REEXPORT.sub("", text))
     plain = EXPORT.sub(lambda found: found[1], body)
-    parts[name] = f'modules["{name}"] = (() => {{\n{plain}return {{ {exports} }};\n}})();'
+    if other_form := OTHER.search(plain):
+        raise DataError(
+            f"{name}: {other_form[0]!r} cannot be joined with other modules; write imports as "
+            'import { a, b } from "./file.js"; and exports as declarations (export const, function or class)'
+        )
+    parts[name] = f'$modules["{name}"] = () => {{\n{plain}\nreturn {{ {exports} }};\n}};'
 
 
 def _resolve(name: str, path: str) -> str:

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from html import escape
-from importlib import resources
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -17,9 +15,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from regard.families.catalog import family_script, page_scripts
 from regard.serve.http.guard import ApiKeys, Guard, Metrics
-from regard.serve.http.responses import NotFoundError, handle_errors
+from regard.serve.http.responses import handle_errors
 from regard.serve.jobs.documents import DocumentJobs
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import ServerTempFolder
@@ -32,15 +29,13 @@ from regard.serve.routes.features import features_router
 from regard.serve.routes.libretranslate import libre_router
 from regard.serve.routes.models import models_router
 from regard.serve.routes.openai import openai_router
+from regard.serve.routes.page import FRESH, LENS, SHARED, page_router
 from regard.serve.routes.training import training_router
 from regard.serve.routes.translate import translate_router
 from regard.serve.routes.workbench import workbench_router
 from regard.serve.settings import ServeSettings
 
 ENGINE_WAIT = 2.0  # seconds for the running batch of requests that nobody waits for any more
-LENS = Path(__file__).with_name("lens")
-FRESH = {"cache-control": "no-cache"}  # browsers revalidate, so that an upgrade never mixes old modules with new ones
-SHARED = Path(str(resources.files("regard.look"))) / "web"  # modules that the lens shares with offline pages
 
 
 def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSettings) -> FastAPI:
@@ -74,6 +69,7 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
     app.include_router(training_router(jobs, registry, temp_folder, settings))
 
     app.include_router(reference_router(app))
+    app.include_router(page_router())
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -84,19 +80,6 @@ def create_app(registry: ModelRegistry, jobs: TrainingJobs, settings: ServeSetti
         metrics.waiting.set(engine.waiting)
         metrics.loaded.set(sum(registry.is_loaded(info.id) for info in registry.infos()))
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    @app.get("/", include_in_schema=False)
-    def page() -> HTMLResponse:
-        scripts = "\n".join(f'<script type="module" src="/lens/{address}"></script>' for address in page_scripts())
-        whole = (LENS / "index.html").read_text(encoding="utf-8").replace("<!-- families -->", scripts)
-        return HTMLResponse(whole, headers=FRESH)
-
-    @app.get("/lens/family/{name}/{file}", include_in_schema=False)
-    def script(name: str, file: str) -> Response:
-        try:
-            return Response(family_script(name, file).read_bytes(), media_type="text/javascript", headers=FRESH)
-        except KeyError:
-            raise NotFoundError(f"there is no script {name}/{file}") from None
 
     app.mount("/lens/look", FreshFiles(directory=SHARED), name="shared")
     app.mount("/lens", FreshFiles(directory=LENS), name="lens")
@@ -120,13 +103,13 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>Regard: APIs</title>
-<link rel="icon" href="/lens/favicon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/lens/style.css">
+<link rel="icon" href="lens/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="lens/style.css">
 </head>
 <body>
 <main>
 <h1>Regard {version}: APIs</h1>
-<p>The whole as an OpenAPI document: <a href="/spec">/spec</a>. The page: <a href="/">/</a>.</p>
+<p>The whole as an OpenAPI document: <a href="spec">/spec</a>. The page: <a href="./">/</a>.</p>
 {sections}
 </main>
 </body>

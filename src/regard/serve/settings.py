@@ -17,6 +17,8 @@ ANY = "*"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NAME = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 
+PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+
 
 def _host(given: str) -> str:
     """Validate a host name by which browsers reach the server: example.org, *.example.org, an address, or * for any."""
@@ -44,6 +46,14 @@ def _proxy(given: str) -> str:
     return given
 
 
+def _prefix(given: str) -> str:
+    """Validate the path below which a proxy has the server: /mt."""
+    prefix = given.rstrip("/")
+    if not PREFIX.fullmatch(prefix):
+        raise ValueError("expected a path such as /mt")
+    return prefix
+
+
 class ServeSettings(Config):
     """Settings with defaults for a small server that unknown clients may reach."""
 
@@ -53,6 +63,7 @@ class ServeSettings(Config):
     allowed_hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = ()  # accepted Host names beside the server's own
     origins: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()  # other sites whose pages may call the API (CORS)
     trusted_proxies: tuple[Annotated[str, AfterValidator(_proxy)], ...] = ()  # whose X-Forwarded-* headers are used
+    root_path: Annotated[str, AfterValidator(_prefix)] = ""  # below which a proxy has the server
     training: bool = True  # whether clients may start, change and delete training runs
     memory: PositiveInt = 4096  # MiB of weights kept loaded; the least recently used model is unloaded first
     body: PositiveInt = 2 * MIB  # bytes of a request

@@ -3,7 +3,7 @@
 // offline page and the lens make their elements from `markup`.
 
 import { announce, make, partsOf } from "../../look/dom.js";
-import { percent } from "../../look/format.js";
+import { layerTitle, percent } from "../../look/format.js";
 import { registerView } from "../../look/offline.js";
 import { drawUnderVeil } from "../../look/overlay.js";
 
@@ -56,14 +56,14 @@ export class StripView {
     said.replaceChildren(...this.words.map((word, number) => make("li", {}, make("button", { type: "button", data: { word: number }, ...point(number) },
       word, ...(this.gates.length ? [make("small", { textContent: `β ${this.gates[number].toFixed(2)}`, title: "how much of what it saw reached the word" })] : [])))));
     stack.replaceChildren(...panels.map(({ name }, number) => make("figure", { data: { panel: number }, onclick: () => { this.panel = number; this.choose(this.word); } },
-      make("canvas", { className: "picture", role: "img", "aria-label": name }), make("figcaption", { textContent: name }))));
-    strip.replaceChildren(...panels.map(({ name }, number) => make("div", { className: "map-row" }, make("h3", { textContent: name }),
-      ...this.words.map((word, at) => make("button", { type: "button", title: word, "aria-label": `${word}, ${name}`, data: { word: at }, ...point(at) },
+      make("canvas", { className: "picture", role: "img", "aria-label": layerTitle(name) }), make("figcaption", { textContent: layerTitle(name) }))));
+    strip.replaceChildren(...panels.map(({ name }, number) => make("div", { className: "map-row" }, make("h3", { textContent: layerTitle(name) }),
+      ...this.words.map((word, at) => make("button", { type: "button", title: word, "aria-label": `${word}, ${layerTitle(name)}`, data: { word: at }, ...point(at) },
         make("canvas", { data: { panel: number, word: at } }), word)))));
     const most = Math.max(...panels.map((panel) => panel.heads));
     heads.hidden = most === 1;
     heads.replaceChildren(...[MEAN, ...Array(most).keys()].map((head) => make("button", { type: "button", className: "pill", data: { head },
-      textContent: head === MEAN ? "mean of heads" : String(head), onclick: () => { this.head = head; this.#paint(); } })));
+      textContent: head === MEAN ? "mean of heads" : String(head + 1), onclick: () => { this.head = head; this.#paint(); } })));
   }
 
   /** Show where a word looked. */

@@ -5,7 +5,7 @@
 import { registerLabels } from "../../look/axis_labels.js";
 import { prepare } from "../../look/colours.js";
 import { announce, make, partsOf } from "../../look/dom.js";
-import { percent } from "../../look/format.js";
+import { headTitle, layerTitle, percent } from "../../look/format.js";
 import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
@@ -76,7 +76,7 @@ export class BoxesView {
     if (!this.panels.length) return this.#showSets();
     const asked = ++this.asked, panel = this.#panel, { columns, weights } = await this.#weights(this.number, this.head);
     if (asked !== this.asked) return; // something else was pointed at in the meantime
-    parts.name.textContent = `${panel.name} · ${this.head === MEAN ? "mean of its heads" : `head ${this.head}`}`;
+    parts.name.textContent = `${layerTitle(panel.name)}, ${headTitle(this.head)}`;
     const row = this.query === null ? null : weights.subarray(this.query * columns, (this.query + 1) * columns);
     const peak = row ? Math.max(...row, 1e-9) : 1, lit = (number) => (row ? row[number] / peak : 0);
     const regions = [panel.keys, panel.queries].find((axis) => axis.kind === "boxes");
@@ -116,8 +116,8 @@ export class BoxesView {
 
   #buildAtlas() {
     const rows = this.panels.map(({ name, heads }, number) => {
-      const buttons = (heads > 1 ? [MEAN, ...Array(heads).keys()] : [0]).map((head) => this.#button(number, head, head === MEAN ? "mean" : String(head), make("canvas")));
-      return make("div", { className: "map-row" }, make("h3", { textContent: name }), ...buttons);
+      const buttons = (heads > 1 ? [MEAN, ...Array(heads).keys()] : [0]).map((head) => this.#button(number, head, head === MEAN ? "mean" : String(head + 1), make("canvas")));
+      return make("div", { className: "map-row" }, make("h3", { textContent: layerTitle(name) }), ...buttons);
     });
     const sets = this.panels.length ? [] : this.sets.map(({ name, boxes }, number) => this.#button(number, MEAN, `${name} (${boxes.length})`));
     this.parts.atlas.replaceChildren(...rows, ...sets);
@@ -172,7 +172,7 @@ const markup = `
     <div class="bar"><h2 id="view-name" data-part="name"></h2></div>
     <p class="readout" id="readout" data-part="readout" role="status"></p>
     <div class="text" data-part="words"><span class="side">looking</span><div class="words" data-part="queries"></div><span class="side">looked at</span><div class="words" data-part="keys"></div></div>
-    <canvas class="picture" data-part="canvas" role="img" aria-describedby="readout"></canvas>
+    <canvas class="picture" data-part="canvas" role="img" aria-label="The image with boxes" aria-describedby="readout"></canvas>
     <p class="hint" data-part="hint">Point at a word or a box: what it looks at lights up. Click to hold it.</p>
   </section>
   <section class="atlas" aria-labelledby="atlas-name">

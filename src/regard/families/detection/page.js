@@ -15,7 +15,7 @@ function objects({ objects: found, image: source }) {
   image.src = source;
   const title = found.length ? `${found.length} ${found.length === 1 ? "object" : "objects"} found` : "No object found";
   return [
-    make("h3", { className: "answer-name", id: "picture-answer-name", textContent: title }), canvas,
+    make("h2", { className: "answer-name", id: "picture-answer-name", textContent: title }), canvas,
     make("ol", { className: "labels", "aria-labelledby": "picture-answer-name" }, ...found.slice(0, SHOWN).map(({ label, score }) => bar([label, score]))),
   ];
 }

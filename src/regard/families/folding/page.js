@@ -9,7 +9,7 @@ import { upload, wordsOf } from "../../api.js";
 import { registerAnswer, showAnswer } from "../../answers.js";
 import { byId, fillSelect, make, onDrop, say } from "../../dom.js";
 import { modelLabel } from "../../format.js";
-import { examplesFor, showReport } from "../../inspect.js";
+import { Examples, showReport } from "../../inspect.js";
 import { modelList, watchModels } from "../../model_list.js";
 import { registerTab } from "../../tabs.js";
 
@@ -54,30 +54,26 @@ function showModels() {
   fillSelect(byId("protein-model"), reading.map((model) => [model.id, modelLabel(model)]), byId("protein-model").value);
   byId("protein-none").hidden = reading.length > 0;
   byId("protein-content").hidden = !reading.length;
-  if (reading.length && !byId("protein-examples").childElementCount) showExamples();
 }
 
 const chosenModel = () => modelList.models.find((model) => model.id === byId("protein-model").value);
 
 /** Generated chains, whose structure is known; a model of pairs reads one with the next. */
-async function showExamples() {
-  const examples = await examplesFor(byId("protein-model").value);
-  byId("protein-examples").replaceChildren(...examples.map(({ name, sequence, structure }, number) => {
-    const button = make("button", { type: "button", className: "pill", textContent: `${name}, ${sequence.length} residues`, title: sequence });
-    button.addEventListener("click", () => {
-      if (chosenModel().ability === "interact") {
-        const next = examples[(number + 1) % examples.length];
-        byId("protein-text").value = `>${name}\n${sequence}\n>${next.name}\n${next.sequence}`;
-        read();
-        return;
-      }
-      byId("protein-text").value = sequence;
-      file = new File([structure], `${name}.pdb`, { type: "chemical/x-pdb" });
-      inspect();
-    });
-    return button;
-  }));
-}
+const examples = new Examples("protein", ({ name, sequence, structure }, number, all) => {
+  const button = make("button", { type: "button", className: "pill", textContent: `a chain of ${sequence.length} residues`, title: sequence, data: { protein: name } });
+  button.addEventListener("click", () => {
+    if (chosenModel().ability === "interact") {
+      const next = all[(number + 1) % all.length];
+      byId("protein-text").value = `>${name}\n${sequence}\n>${next.name}\n${next.sequence}`;
+      read();
+      return;
+    }
+    byId("protein-text").value = sequence;
+    file = new File([structure], `${name}.pdb`, { type: "chemical/x-pdb" });
+    inspect();
+  });
+  return button;
+});
 
 function take(chosen) {
   if (!chosen) return;
@@ -119,12 +115,12 @@ async function inspect(without = []) {
 function folded({ name, confidence, told }) {
   const mean = confidence.reduce((sum, each) => sum + each, 0) / confidence.length;
   return [
-    make("h3", { className: "answer-name", textContent: `${name}: ${confidence.length} residues` }),
+    make("h2", { className: "answer-name", textContent: `${name}: ${confidence.length} residues` }),
     make("p", { className: "caption", textContent: `confidence ${mean.toFixed(0)} of 100, its own estimate; no claim of folding` }),
     ...told.map((each) => make("p", { className: "hint", textContent: each })),
   ];
 }
 
 registerAnswer("fold", folded);
-registerTab("protein", { title: "Protein", reads: "protein", markup });
+registerTab("protein", { title: "Protein", reads: "protein", markup, refresh: () => examples.open(() => !file && !byId("protein-text").value) });
 start();

@@ -6,7 +6,7 @@
 import { registerLabels } from "../../look/axis_labels.js";
 import { announce, make, partsOf } from "../../look/dom.js";
 import { cssColour, font, onTheme, prepare } from "../../look/colours.js";
-import { percent } from "../../look/format.js";
+import { headTitle, layerTitle, percent } from "../../look/format.js";
 import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
@@ -43,12 +43,12 @@ export class StructureView {
   #buildChoices() {
     const { layer, head, colour, layers } = this.parts, { panels } = this.report;
     layers.hidden = !panels.length;
-    layer.replaceChildren(...panels.map(({ name }, at) => make("option", { value: at, textContent: name })));
+    layer.replaceChildren(...panels.map(({ name }, at) => make("option", { value: at, textContent: layerTitle(name) })));
     layer.value = String(panels.length - 1);
     const kinds = [["confidence", "confidence"], ...(panels.length ? [["attention", "attention"]] : []), ...(this.truth ? [["error", "error"]] : [])];
     colour.replaceChildren(...kinds.map(([value, textContent]) => make("option", { value, textContent })));
     const heads = () => head.replaceChildren(make("option", { value: MEAN, textContent: "mean of heads" }),
-      ...Array.from({ length: panels[Number(layer.value)]?.heads ?? 0 }, (_, each) => make("option", { value: each, textContent: `head ${each}` })));
+      ...Array.from({ length: panels[Number(layer.value)]?.heads ?? 0 }, (_, each) => make("option", { value: each, textContent: headTitle(each) })));
     heads();
     layer.onchange = () => { heads(); this.show(); };
     head.onchange = () => this.show();

@@ -5,7 +5,7 @@
 import { registerLabels } from "../../look/axis_labels.js";
 import { announce, make, partsOf } from "../../look/dom.js";
 import { onTheme, prepare } from "../../look/colours.js";
-import { percent } from "../../look/format.js";
+import { headTitle, layerTitle, percent } from "../../look/format.js";
 import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
@@ -35,13 +35,13 @@ export class HouseView {
     const { layer, layers, head } = this.parts;
     layers.hidden = !this.panels.length;
     layer.replaceChildren(...this.panels.map(({ name, sides: [queries] }, at) =>
-      make("option", { value: at, textContent: `${name}: ${queries.kind === "tokens" ? "words look at steps" : "steps look at words"}` })));
+      make("option", { value: at, textContent: `${layerTitle(name)}: ${queries.kind === "tokens" ? "words look at steps" : "steps look at words"}` })));
     const first = this.panels.findLastIndex(({ sides: [queries] }) => queries.kind === "tokens");
     layer.value = String(Math.max(0, first));
     const heads = () => {
       const count = this.panels[Number(layer.value)]?.heads ?? 0;
       head.replaceChildren(make("option", { value: MEAN, textContent: "mean of heads" }),
-        ...Array.from({ length: count }, (_, each) => make("option", { value: each, textContent: `head ${each}` })));
+        ...Array.from({ length: count }, (_, each) => make("option", { value: each, textContent: headTitle(each) })));
     };
     heads();
     layer.onchange = () => { heads(); this.show(); };

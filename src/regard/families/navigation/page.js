@@ -8,7 +8,7 @@
 import { upload, wordsOf } from "../../api.js";
 import { byId, fillSelect, make, onDrop, say } from "../../dom.js";
 import { modelLabel } from "../../format.js";
-import { examplesFor, showReport } from "../../inspect.js";
+import { Examples, showReport } from "../../inspect.js";
 import { modelList, watchModels } from "../../model_list.js";
 import { registerTab } from "../../tabs.js";
 
@@ -57,23 +57,20 @@ function showModels() {
   fillSelect(byId("house-model"), walking.map((model) => [model.id, modelLabel(model)]), byId("house-model").value);
   byId("house-none").hidden = walking.length > 0;
   byId("house-content").hidden = !walking.length;
-  if (walking.length && !byId("house-examples").childElementCount) showExamples();
 }
 
 /** Built-in houses, each with a route in words. */
-async function showExamples() {
-  const examples = await examplesFor(byId("house-model").value);
-  byId("house-examples").replaceChildren(...examples.map(({ name, graph, start, heading, instruction }) => {
-    const button = make("button", { type: "button", className: "pill", textContent: name, title: instruction });
-    button.addEventListener("click", async () => {
-      byId("house-text").value = instruction;
-      byId("house-heading").value = heading;
-      await take(new File([JSON.stringify(graph)], `${name}_connectivity.json`, { type: "application/json" }), start);
-      find();
-    });
-    return button;
-  }));
-}
+const examples = new Examples("house", ({ name, graph, start, heading, instruction }) => {
+  const places = graph.filter((each) => each.included);
+  const button = make("button", { type: "button", className: "pill", textContent: `a house with ${places.length} places`, title: instruction, data: { house: name } });
+  button.addEventListener("click", async () => {
+    byId("house-text").value = instruction;
+    byId("house-heading").value = heading;
+    await take(new File([JSON.stringify(graph)], `${name}_connectivity.json`, { type: "application/json" }), start);
+    find();
+  });
+  return button;
+});
 
 /** Read the viewpoints of a graph, one of which is the start. */
 async function take(chosen, start = "") {
@@ -81,7 +78,7 @@ async function take(chosen, start = "") {
   say(byId("house-error"), "");
   try {
     const viewpoints = JSON.parse(await chosen.text()).filter((each) => each.included).map((each) => each.image_id);
-    fillSelect(byId("house-start"), viewpoints.map((each) => [each, each]), start || viewpoints[0]);
+    fillSelect(byId("house-start"), viewpoints.map((each, number) => [each, `place ${number + 1}`]), start || viewpoints[0]);
     file = chosen;
   } catch {
     say(byId("house-error"), `${chosen.name} is no connectivity file.`);
@@ -108,5 +105,5 @@ async function find(rank = 0, without = []) {
   }
 }
 
-registerTab("house", { title: "House", reads: "house", markup });
+registerTab("house", { title: "House", reads: "house", markup, refresh: () => examples.open(() => !file) });
 start();

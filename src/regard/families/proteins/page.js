@@ -7,7 +7,7 @@ import { percent } from "../../format.js";
 /** Whether two proteins bind, and their residues, darker where the model weighs them more. */
 function bound({ probability, proteins, told }) {
   return [
-    make("h3", { className: "answer-name", textContent: `${percent(probability)} that the two bind` }),
+    make("h2", { className: "answer-name", textContent: `${percent(probability)} that the two bind` }),
     ...proteins.flatMap(weighed),
     make("p", { className: "hint", textContent: "Darker residues weigh more in the comparison of the two." }),
     ...told.map((each) => make("p", { className: "hint", textContent: each })),
@@ -21,7 +21,7 @@ function weighed({ name, sequence, weights }) {
     residue.style.setProperty("--share", (weights[place] / most).toFixed(3));
     return residue;
   });
-  return [make("h4", { className: "answer-name", textContent: `${name}, ${sequence.length} residues` }), make("p", { className: "residues" }, ...residues)];
+  return [make("h3", { className: "answer-name", textContent: `${name}, ${sequence.length} residues` }), make("p", { className: "residues" }, ...residues)];
 }
 
 registerAnswer("interact", bound);

@@ -33,13 +33,13 @@ const markup = `
   </div>`;
 
 const heard = ({ text, words, seconds }) => [
-  make("h3", { className: "answer-name", textContent: "The model hears" }),
+  make("h2", { className: "answer-name", textContent: "The model hears" }),
   make("p", { className: "caption", textContent: text || "nothing" }),
   make("p", { className: "hint", textContent: `${seconds.toFixed(1)} s${words.length ? `; ${words.length} words with their times: play it below` : ""}` }),
 ];
 
 registerAnswer("transcribe", heard);
-registerTab("sound", { title: "Sound", reads: "audio", markup });
-new FileTab("sound", "audio", ({ caption, data }, number) => ({
+registerTab("sound", { title: "Sound", reads: "audio", markup, refresh: () => sounds.open() });
+const sounds = new FileTab("sound", "audio", ({ caption, data }, number) => ({
   file: new File([bytesOf(data)], `example ${number + 1}.wav`, { type: "audio/wav" }), content: caption,
 }));

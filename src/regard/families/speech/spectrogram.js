@@ -5,7 +5,7 @@
 import { registerLabels } from "../../look/axis_labels.js";
 import { announce, make, onWidth, partsOf } from "../../look/dom.js";
 import { cssColour, onTheme, prepare } from "../../look/colours.js";
-import { percent } from "../../look/format.js";
+import { headTitle, layerTitle, percent } from "../../look/format.js";
 import { registerView } from "../../look/offline.js";
 
 const MEAN = -1; // in place of a head
@@ -50,11 +50,11 @@ export class SpectrogramView {
   #buildLayers() {
     const { layer, head, layers } = this.parts, { panels } = this.report;
     layers.hidden = !panels.length;
-    layer.replaceChildren(...panels.map(({ name }, at) => make("option", { value: at, textContent: name })));
+    layer.replaceChildren(...panels.map(({ name }, at) => make("option", { value: at, textContent: layerTitle(name) })));
     const crossing = panels.findLastIndex(({ kind }) => kind === "cross");
     layer.value = String(crossing < 0 ? panels.length - 1 : crossing);
     const heads = () => head.replaceChildren(make("option", { value: MEAN, textContent: "mean of heads" }),
-      ...Array.from({ length: panels[Number(layer.value)]?.heads ?? 0 }, (_, each) => make("option", { value: each, textContent: `head ${each}` })));
+      ...Array.from({ length: panels[Number(layer.value)]?.heads ?? 0 }, (_, each) => make("option", { value: each, textContent: headTitle(each) })));
     heads();
     layer.onchange = () => { heads(); this.show(); };
     head.onchange = () => this.show();

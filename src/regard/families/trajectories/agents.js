@@ -5,7 +5,7 @@
 import { registerLabels } from "../../look/axis_labels.js";
 import { announce, calm, make, partsOf, within } from "../../look/dom.js";
 import { cssColour, onTheme, prepare } from "../../look/colours.js";
-import { percent } from "../../look/format.js";
+import { headTitle, layerTitle, percent } from "../../look/format.js";
 import { registerView } from "../../look/offline.js";
 
 const MEAN = -1, LIKELIEST = -1; // in place of a head, of a sample
@@ -43,10 +43,10 @@ export class AgentsView {
     const { layer, head, layers } = this.parts;
     layers.hidden = !this.panels.length;
     layer.replaceChildren(make("option", { value: "", textContent: "last layer" }),
-      ...this.panels.map(({ name }, at) => make("option", { value: at, textContent: name })));
+      ...this.panels.map(({ name }, at) => make("option", { value: at, textContent: layerTitle(name) })));
     const heads = Math.max(1, ...this.panels.map((panel) => panel.heads));
     head.replaceChildren(make("option", { value: MEAN, textContent: "mean of heads" }),
-      ...Array.from({ length: heads }, (_, each) => make("option", { value: each, textContent: `head ${each}` })));
+      ...Array.from({ length: heads }, (_, each) => make("option", { value: each, textContent: headTitle(each) })));
     layer.onchange = head.onchange = () => this.#point(this.pointed);
   }
 
@@ -103,7 +103,7 @@ export class AgentsView {
     const { agents } = this.details, sums = agents.map(() => 0);
     for (const { agent, weight } of this.table?.cells ?? []) sums[agent] += weight;
     const order = [...sums.keys()].sort((one, other) => sums[other] - sums[one]).slice(0, 12);
-    this.parts.layerName.textContent = this.table ? this.table.panel.name : "How the agent that you point at divides its attention.";
+    this.parts.layerName.textContent = this.table ? layerTitle(this.table.panel.name) : "How the agent that you point at divides its attention.";
     this.parts.whom.replaceChildren(...(this.table ? order : []).map((agent) => make("li", { data: { agent } },
       make("b", { textContent: percent(sums[agent]) }), ` agent ${agents[agent]}${agent === this.pointed.agent ? " (itself)" : ""}`)));
   }

@@ -8,7 +8,7 @@
 import { upload, wordsOf } from "../../api.js";
 import { byId, fillSelect, make, onDrop, say } from "../../dom.js";
 import { modelLabel } from "../../format.js";
-import { examplesFor, showReport } from "../../inspect.js";
+import { Examples, showReport } from "../../inspect.js";
 import { modelList, watchModels } from "../../model_list.js";
 import { registerTab } from "../../tabs.js";
 
@@ -55,18 +55,15 @@ function showModels() {
   fillSelect(byId("scene-model"), walking.map((model) => [model.id, modelLabel(model)]), byId("scene-model").value);
   byId("scene-none").hidden = walking.length > 0;
   byId("scene-content").hidden = !walking.length;
-  if (walking.length && !byId("scene-examples").childElementCount) showExamples();
 }
 
-/** Built-in scenes. */
-async function showExamples() {
-  const examples = await examplesFor(byId("scene-model").value);
-  byId("scene-examples").replaceChildren(...examples.map(({ name, tracks, frame }) => {
-    const button = make("button", { type: "button", className: "pill", textContent: name });
-    button.addEventListener("click", () => take(new File([tracks], `${name}.csv`, { type: "text/csv" }), frame));
-    return button;
-  }));
-}
+/** Built-in scenes: rows of frame, agent, x and y. */
+const examples = new Examples("scene", ({ name, tracks, frame }) => {
+  const walkers = new Set(tracks.trim().split("\n").slice(1).map((row) => row.split(",")[1]));
+  const button = make("button", { type: "button", className: "pill", textContent: `${walkers.size} people walking`, data: { scene: name } });
+  button.addEventListener("click", () => take(new File([tracks], `${name}.csv`, { type: "text/csv" }), frame));
+  return button;
+});
 
 function take(chosen, frame = "") {
   if (!chosen) return;
@@ -97,5 +94,5 @@ async function forecast(without = []) {
   }
 }
 
-registerTab("scene", { title: "Scene", reads: "scene", markup });
+registerTab("scene", { title: "Scene", reads: "scene", markup, refresh: () => examples.open(() => !file) });
 start();

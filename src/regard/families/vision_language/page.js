@@ -12,7 +12,7 @@ function compared({ text, labels: answers, probabilities: regions, score, probab
     return labels(`“${text}” means`)({ labels: Object.fromEntries(named) });
   }
   const fit = probability == null ? `score ${score.toFixed(2)}; compare it with other texts` : `${percent(probability)} that it belongs to the image`;
-  return [make("h3", { className: "answer-name", textContent: `“${text}”` }), make("p", { className: "caption", textContent: fit })];
+  return [make("h2", { className: "answer-name", textContent: `“${text}”` }), make("p", { className: "caption", textContent: fit })];
 }
 
 registerAnswer("compare", compared);

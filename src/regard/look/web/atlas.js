@@ -5,7 +5,7 @@
 
 import { bitmap, onTheme } from "./colours.js";
 import { make } from "./dom.js";
-import { KINDS } from "./format.js";
+import { headTitle, KINDS } from "./format.js";
 import { WeightMap } from "./weights.js";
 
 export const MEAN = -1; // the head number that stands for the mean of all heads
@@ -100,8 +100,8 @@ export class Atlas {
 
   #thumbnail(panel, head) {
     const canvas = make("canvas", { width: SIDE, height: SIDE, "aria-hidden": "true" });
-    const isOnly = panel.heads === 1, caption = isOnly ? "open" : head === MEAN ? "mean" : `head ${head}`;
-    const label = isOnly ? panel.title : `${panel.title}, ${caption}`;
+    const isOnly = panel.heads === 1, caption = isOnly ? "open" : head === MEAN ? "mean" : headTitle(head);
+    const label = isOnly ? `Open ${panel.title}` : `${panel.title}, ${caption}`;
     const button = make("button", { type: "button", "aria-label": label, "aria-pressed": false, data: { layer: panel.name, head } }, canvas, caption);
     button.shows = [panel, head];
     button.addEventListener("click", () => this.onChoose(panel, head));

@@ -7,3 +7,20 @@ export const KINDS = { cross: "cross-attention", self: "self-attention", causal:
 
 /** A token as it stands in a running text. */
 export const spokenToken = (token) => token.replaceAll("▁", " ").replaceAll("⏎", "\n").replaceAll("⇥", "\t");
+
+/** An attention layer in words: encoder.0.attention is “Encoder layer 1”, and decoder.1.cross “Decoder layer 2, cross-attention”. */
+export function layerTitle(name) {
+  const numbered = name.replaceAll("_", " ")
+    .replace(/\b(block|layer|link|stage)s\.(\d+)/g, (_, what, number) => `${what} ${Number(number) + 1}`)
+    .replace(/\.(\d+)/g, (_, number) => ` layer ${Number(number) + 1}`);
+  const spoken = numbered.replace(/\.attention$/, "").replace(/\bcross$/, "cross-attention").replace(/\.(?=layer \d)/g, " ").replace(/(?<=\d)\./g, ", ").replaceAll(".", " ");
+  return spoken.charAt(0).toUpperCase() + spoken.slice(1);
+}
+
+export const headTitle = (head) => (head < 0 ? "mean of heads" : `head ${head + 1}`); // -1 is the mean of all
+
+/** A head as the server names it, LAYER:NUMBER, in words. */
+export function spokenHead(name) {
+  const [layer, head] = name.split(":");
+  return `${layerTitle(layer)}, ${headTitle(Number(head))}`;
+}

@@ -1,7 +1,7 @@
 // What every layer would have said: a table of layers and places, the last layer on top, darker where a layer is surer.
 
 import { make } from "./dom.js";
-import { percent } from "./format.js";
+import { layerTitle, percent } from "./format.js";
 
 const SAID = 5; // candidates in the words of a cell
 
@@ -12,13 +12,13 @@ export function showLogitLens(place, { places, layers }) {
     const [[token, probability]] = top, told = top.slice(0, SAID).map(([each, share]) => `${each} ${percent(share)}`).join(", ");
     const shown = make("td", { tabIndex: 0, title: told, dir: "auto", data: { layer, place: at } }, make("span", { textContent: token }), make("small", { textContent: percent(probability) }));
     shown.style.setProperty("--share", probability.toFixed(3));
-    const tell = () => { readout.textContent = `${layer} at “${places[at]}”: ${told}`; };
+    const tell = () => { readout.textContent = `${layerTitle(layer)} at “${places[at]}”: ${told}`; };
     shown.addEventListener("pointerenter", tell);
     shown.addEventListener("focus", tell);
     return shown;
   };
   const head = make("tr", {}, make("th", { textContent: "layer" }), ...places.map((each) => make("th", { textContent: each, dir: "auto" })));
-  const rows = layers.map(({ name, top }) => make("tr", {}, make("th", { textContent: name }), ...top.map((each, at) => cell(name, each, at)))).reverse();
+  const rows = layers.map(({ name, top }) => make("tr", {}, make("th", { textContent: layerTitle(name), title: name }), ...top.map((each, at) => cell(name, each, at)))).reverse();
   place.replaceChildren(make("div", { className: "lens-table" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows))), readout);
 }
 

@@ -35,8 +35,9 @@ from regard.serve.http.responses import (
     TooManyRequestsError,
     UnauthorizedError,
     error_response,
+    route_path,
 )
-from regard.serve.settings import ANY, LOOPBACK, ServeSettings
+from regard.serve.settings import ANY, LOOPBACK, PREFIX, ServeSettings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -94,7 +95,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        method, scope = scope["method"], self.proxies.unwrap(scope)
+        method, scope = scope["method"], with_prefix(self.proxies.unwrap(scope), self.settings.root_path)
         began = time.monotonic()
         sent = _ResponseSender(send, self._allowed_origin(scope), without_body=method == "HEAD")
         if method == "HEAD":  # routed as GET; the body is dropped
@@ -136,7 +137,7 @@ class Guard:
     @staticmethod
     async def _refuse(scope: Scope, receive: Receive, sent: _ResponseSender, error: HTTPError) -> None:
         if not sent.status:
-            await error_response(scope["path"], error)(scope, receive, sent)
+            await error_response(route_path(scope), error)(scope, receive, sent)
 
     # Checks before the application runs
 
@@ -165,7 +166,7 @@ class Guard:
             raise TooLargeError(f"the request has {length} bytes; the limit is {self._limit(scope)}")
 
     async def _check_key(self, scope: Scope) -> None:
-        needs_key = scope["path"].startswith(KEY_PREFIXES) and not _is_preflight(scope)
+        needs_key = route_path(scope).startswith(KEY_PREFIXES) and not _is_preflight(scope)
         if needs_key and not await self.keys.accept(bearer_key(Headers(scope=scope)), scope):
             raise UnauthorizedError("a valid API key is needed; send it as Authorization: Bearer KEY")
 
@@ -187,7 +188,7 @@ class Guard:
 
     def _limit(self, scope: Scope) -> int:
         """The most bytes of a body. Where the key may be in the form, a large body needs it in the header."""
-        path = scope["path"]
+        path = route_path(scope)
         may_upload = path in UPLOAD_PATHS and scope["method"] not in SAFE_METHODS
         if may_upload and self.keys and not path.startswith(KEY_PREFIXES):
             may_upload = self.keys.has(bearer_key(Headers(scope=scope)))
@@ -298,10 +299,23 @@ class TrustedProxies:
             MutableHeaders(scope=unwrapped)["host"] = host
         if (scheme := _last(headers, "x-forwarded-proto").lower()) in ("http", "https"):
             unwrapped["scheme"] = scheme
+        if PREFIX.fullmatch(prefix := _last(headers, "x-forwarded-prefix").rstrip("/")):
+            unwrapped["root_path"] = prefix
         hops = [hop for value in headers.getlist("x-forwarded-for") for hop in value.split(",") if hop.strip()]
         while hops and self.trusts(_client(unwrapped)):
             unwrapped["client"] = (hops.pop().strip(), 0)
         return unwrapped
+
+
+def with_prefix(scope: Scope, prefix: str) -> Scope:
+    """The request as ASGI describes one below a prefix: `root_path` is the prefix, and `path` begins with it.
+
+    A trusted proxy's own prefix comes first, then that of the settings. Some proxies take the prefix off the path, and
+    some leave it there.
+    """
+    prefix = scope.get("root_path") or prefix
+    has_prefix = scope["path"] == prefix or scope["path"].startswith(prefix + "/")
+    return {**scope, "root_path": prefix, "path": scope["path"] if has_prefix else prefix + scope["path"]}
 
 
 class AllowedHosts:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Scope
 
 from regard.data.tokenizers.base import well_formed
 from regard.errors import DataError, RegardError, UsageError
@@ -101,6 +102,11 @@ def keyed_router(prefix: str, tag: str = "Lens") -> APIRouter:
     return APIRouter(prefix=prefix, tags=[tag], responses={**ERRORS, 401: ERROR})
 
 
+def route_path(scope: Scope) -> str:
+    """The path of a request below the prefix that a proxy has the server at."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
 def error_response(path: str, error: Exception) -> Response:
     """The response to an error: a message and a status, never a traceback or a file's path."""
     status, headers = _status(error), {}
@@ -148,7 +154,7 @@ def handle_errors(app: FastAPI) -> None:
     async def handler(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):
             return Response(status_code=CLIENT_CLOSED_REQUEST)
-        return error_response(request.url.path, error)
+        return error_response(route_path(request.scope), error)
 
     for kind in (RegardError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
         app.add_exception_handler(kind, handler)

@@ -15,7 +15,7 @@ export function registerAnswer(ability, elementsOf) {
 const bestFirst = (found) => Object.entries(found).sort(([, one], [, other]) => other - one);
 /** A title, and bars of classes with their shares. */
 export const labels = (named) => ({ labels: found }) => [
-  make("h3", { className: "answer-name", id: "picture-answer-name", textContent: named }),
+  make("h2", { className: "answer-name", id: "picture-answer-name", textContent: named }),
   make("ol", { className: "labels", "aria-labelledby": "picture-answer-name" }, ...bestFirst(found).slice(0, SHOWN).map(bar)),
 ];
 

@@ -73,7 +73,7 @@ async function request(path, options, attempt = 0) {
   const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
   let answer;
   try {
-    answer = await fetch(path, { ...options, headers });
+    answer = await fetch(`.${path}`, { ...options, headers }); // relative: a proxy may have the page below a path
   } catch (error) {
     if (isAbort(error)) throw error;
     throw new Problem("The server does not answer. It may have been stopped; start it again with “regard serve”.");
@@ -93,7 +93,7 @@ async function request(path, options, attempt = 0) {
 
 /** The server's own words for a refusal, or ours where it has none. */
 async function refusal(answer) {
-  const said = await answer.json().then((body) => body.error, () => null);
+  const said = await answer.json().then(({ error }) => error?.message ?? error, () => null); // OpenAI's paths have an object
   if (typeof said === "string" && said) return BEGINNINGS.test(said) ? said[0].toUpperCase() + said.slice(1) : said;
   if (answer.status === 413) return "That is more than the server takes at once.";
   if (answer.status === 503) return "The server is busy. Try again in a moment.";

@@ -7,6 +7,7 @@ import { languageName, milliseconds, modelLabel, signed } from "./format.js";
 import { Matrix } from "./look/matrix.js";
 import { NOTHING, Pointing, shareOfKey, shareOfQuery } from "./look/pointing.js";
 import { modelCalled, modelList, watchModels } from "./model_list.js";
+import { examplesOf } from "./translate.js";
 import { WeightMap } from "./look/weights.js";
 import { asColumn, asRow, fillWords, listenToWords, shadeWords, tell } from "./look/words.js";
 
@@ -29,7 +30,7 @@ export function refreshCompare(text, { text: linked, first, second, to } = {}) {
     [first, second].forEach((id, side) => { if (modelCalled(id)) contenders[side].select.value = id; });
     fillTargets(to);
   }
-  if (!byId("compare-text").value) byId("compare-text").value = text;
+  if (!byId("compare-text").value) byId("compare-text").value = text || (examplesOf(modelCalled(contenders[0].select.value))[0] ?? "");
   if (linked !== undefined || (byId("compare-text").value.trim() && !contenders[0].answer)) compare();
 }
 

@@ -6,6 +6,7 @@ import { byId, make, onDrop } from "./dom.js";
 import { bytes, count, languageName } from "./format.js";
 import { Languages } from "./languages.js";
 import { modelList, watchModels } from "./model_list.js";
+import { examplesOf } from "./translate.js";
 
 let languages;
 
@@ -21,6 +22,17 @@ export function startDocuments() {
 
 export function refreshDocuments({ from, to, model } = {}) {
   if (from || to || model) languages.choose({ from, to, model: model ?? "" });
+  if (!byId("document-list").childElementCount && !byId("document-example").childElementCount) showExample();
+}
+
+/** A small document that shows what comes back, until there is one of the reader's own. */
+function showExample() {
+  const [title, ...sentences] = examplesOf(languages.chosen);
+  if (!title) return;
+  const content = `<h1>${title}</h1>\n${sentences.map((each) => `<p><b>${each}</b></p>`).join("\n")}\n`;
+  const card = new DocumentCard(new File([content], "example.html", { type: "text/html" }));
+  byId("document-example").replaceChildren(card.element);
+  card.translate({ ...languages.wish, source: languages.from });
 }
 
 function keepAddress() {
@@ -34,6 +46,7 @@ function describe() {
 }
 
 function takeFiles(files) {
+  byId("document-example").replaceChildren();
   for (const file of files) {
     const card = new DocumentCard(file);
     byId("document-list").prepend(card.element);

@@ -2,7 +2,7 @@
 
 import { wordsOf } from "./api.js";
 import { byId, make, say } from "./dom.js";
-import { isRunning, job, loadJob, resumeJob, startDemo, useJob, watchJob } from "./jobs.js";
+import { currentJob, isRunning, loadJob, resumeJob, startDemo, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
 
 let progress, again, useIt;
@@ -11,7 +11,7 @@ let progress, again, useIt;
 export async function greet(use) {
   if (!progress) {
     again = make("button", { type: "button", className: "main", hidden: true });
-    again.addEventListener("click", () => attempt(job?.state === "stopped" || job?.state === "failed" ? resumeJob : startDemo));
+    again.addEventListener("click", () => attempt(["stopped", "failed"].includes(currentJob()?.state) ? resumeJob : startDemo));
     useIt = make("button", { type: "button", textContent: "Use what is there", hidden: true });
     useIt.addEventListener("click", () => attempt(async () => use(await useJob())));
     progress = new Progress(byId("greeting-job"), [again, useIt]);
@@ -19,7 +19,7 @@ export async function greet(use) {
   }
   await attempt(async () => {
     await loadJob();
-    if (job === null) await startDemo();
+    if (currentJob() === null) await startDemo();
   });
 }
 
@@ -31,7 +31,7 @@ async function attempt(action) {
     if (error.status === 409) await loadJob(); // another tab may have been faster
     if (error.status === 409 && isRunning()) return;
     say(byId("greeting-error"), wordsOf(error));
-    if (!job) [again.hidden, again.textContent] = [false, "Train the demo now"];
+    if (!currentJob()) [again.hidden, again.textContent] = [false, "Train the demo now"];
   }
 }
 

@@ -2,6 +2,7 @@
 // what it said with all heads stands beside. The views tell which head they show (look/dom.js, announce).
 
 import { make } from "./dom.js";
+import { spokenHead } from "./format.js";
 
 const MEAN = -1; // in place of a head
 const switches = new WeakMap(); // of the elements that show views
@@ -17,7 +18,7 @@ class HeadSwitch {
     this.button = make("button", { type: "button", className: "pill", data: { part: "switch" } });
     this.told = make("p", { className: "original", role: "status", dir: "auto", data: { part: "original" } });
     this.chips = make("div", { className: "filters", role: "group", "aria-label": "Heads that are off" });
-    this.bar = make("div", { className: "bar head-switch" }, this.button, this.chips, this.told);
+    this.bar = make("div", { className: "card bar head-switch" }, this.button, this.chips, this.told);
     view.before(this.bar);
     view.addEventListener("look", ({ detail }) => this.#mark(detail));
     this.button.addEventListener("click", () => this.#press(this.shown));
@@ -27,9 +28,8 @@ class HeadSwitch {
   show({ report, without }, again) {
     if (!without.length) this.whole = report.meta;
     Object.assign(this, { panels: report.panels, off: new Set(without), again, shown: "" });
-    this.bar.hidden = !again || !report.panels.some(({ layer }) => layer);
-    this.told.textContent = without.length ? `Without ${without.join(", ")}: ${beside(factsOf(report.meta), factsOf(this.whole))}` : "";
-    this.chips.replaceChildren(...without.map((head) => make("button", { type: "button", className: "pill", textContent: `${head} ×`,
+    this.told.textContent = without.length ? `Without ${without.map(spokenHead).join("; ")}: ${beside(factsOf(report.meta), factsOf(this.whole))}` : "";
+    this.chips.replaceChildren(...without.map((head) => make("button", { type: "button", className: "pill", textContent: `${spokenHead(head)} ×`,
       title: "Switch it on", data: { off: head }, onclick: () => this.#press(head) })));
     this.#mark({ panel: null });
   }
@@ -38,9 +38,10 @@ class HeadSwitch {
     const panel = this.panels?.[number], chosen = panel?.heads === 1 ? 0 : head;
     this.shown = panel?.layer && chosen !== MEAN ? `${panel.layer}:${chosen}` : "";
     const isOff = this.off?.has(this.shown) ?? false;
-    this.button.disabled = !this.shown;
+    this.bar.hidden = !this.again || (!this.shown && !this.off?.size);
+    this.button.hidden = !this.shown;
     this.button.setAttribute("aria-pressed", isOff);
-    this.button.textContent = !this.shown ? "Choose one head to switch it off" : isOff ? `${this.shown} is off: switch it on` : `Switch ${this.shown} off`;
+    this.button.textContent = isOff ? `${spokenHead(this.shown)} is off: switch it on` : `Switch off ${spokenHead(this.shown)}`;
   }
 
   #press(head) {

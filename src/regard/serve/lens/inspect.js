@@ -12,8 +12,27 @@ import { viewOf } from "./look/offline.js";
 import { bytesOf } from "./look/weights.js";
 import { modelList, watchModels } from "./model_list.js";
 
-/** Built-in inputs to try a model with. */
-export const examplesFor = (model) => get(`/api/inspect/examples?model=${encodeURIComponent(model)}`);
+/** The built-in inputs of a tab, as buttons; `buttonOf(example, number, all)` makes one of them. */
+export class Examples {
+  constructor(name, buttonOf) {
+    Object.assign(this, { name, buttonOf, fetched: null });
+  }
+
+  /** The tab is opened: the buttons are made the first time, and the first is pressed while there is nothing to see. */
+  async open(isEmpty) {
+    const model = byId(`${this.name}-model`).value, place = byId(`${this.name}-examples`);
+    if (!model) return;
+    try {
+      this.fetched ??= get(`/api/inspect/examples?model=${encodeURIComponent(model)}`);
+      const all = await this.fetched;
+      if (!place.childElementCount) place.replaceChildren(...all.map(this.buttonOf));
+      if (isEmpty() && byId(`${this.name}-error`).hidden) place.firstElementChild?.click();
+    } catch (error) {
+      this.fetched = null;
+      say(byId(`${this.name}-error`), wordsOf(error));
+    }
+  }
+}
 
 /**
  * A tab for the models of one kind of input; the ids of its elements begin with its name. `example(given, number)` makes
@@ -21,7 +40,16 @@ export const examplesFor = (model) => get(`/api/inspect/examples?model=${encodeU
  */
 export class FileTab {
   constructor(name, input, example) {
-    Object.assign(this, { name, input, example, file: null, asked: 0 });
+    Object.assign(this, { name, input, file: null, asked: 0 });
+    this.examples = new Examples(name, (given, number) => {
+      const { file, content } = example(given, number);
+      const button = make("button", { type: "button", title: given.caption, "aria-pressed": "false" }, content);
+      button.addEventListener("click", () => {
+        if (this.#model().text_label && !this.#part("text").value) this.#part("text").value = given.caption;
+        this.take(file, button);
+      });
+      return button;
+    });
     onDrop(this.#part("drop"), ([first]) => this.take(first));
     this.#part("file").addEventListener("change", () => this.take(this.#part("file").files[0]));
     this.#part("model").addEventListener("change", () => { this.#showText(); this.take(this.file); });
@@ -39,19 +67,9 @@ export class FileTab {
     this.#part("none").hidden = fitting.length > 0;
     this.#part("content").hidden = !fitting.length;
     this.#showText();
-    if (fitting.length && !this.#part("examples").childElementCount) this.#showExamples();
   }
 
-  /** Built-in files to try a model with. */
-  async #showExamples() {
-    const examples = await examplesFor(this.#part("model").value);
-    this.#part("examples").replaceChildren(...examples.map((each, number) => {
-      const { file, content } = this.example(each, number);
-      const button = make("button", { type: "button", title: each.caption, "aria-pressed": "false" }, content);
-      button.addEventListener("click", () => this.take(file, button));
-      return button;
-    }));
-  }
+  open() { return this.examples.open(() => !this.file); }
 
   /** Models that read a text beside the file have a field for it. */
   #showText() {
@@ -89,7 +107,7 @@ export class FileTab {
 }
 
 export function startInspect() {
-  new FileTab("picture", "image", ({ caption, data }, number) => ({
+  return new FileTab("picture", "image", ({ caption, data }, number) => ({
     file: new File([bytesOf(data)], `example ${number + 1}.png`, { type: "image/png" }),
     content: make("img", { src: `data:image/png;base64,${data}`, alt: caption }),
   }));
@@ -111,7 +129,6 @@ export async function showReport(seen, view, again) {
   const { report } = seen;
   view.hidden = !report.panels.length && !report.shown_as;
   if (!view.hidden) {
-    await import(`./${report.module}`); // registers the view
     const { markup, layout, open } = viewOf(report.view), pieces = new Map();
     const fetched = async (layer) => bytesOf((await post("/api/inspect/layer", { id: seen.id, layer })).data);
     const weightsOf = (layer) => {

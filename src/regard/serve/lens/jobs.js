@@ -6,7 +6,8 @@ import { get, post, remove, upload } from "./api.js";
 const watchers = [];
 let timer = 0;
 let known = 0; // how often the job was told: what was asked before the last time is old news
-export let job = null;
+let job = null;
+export const currentJob = () => job;
 
 export const isTold = () => known > 0; // whether there is a job: until then neither it nor the form for a new one is shown
 export const watchJob = (action) => watchers.push(action);

@@ -3,7 +3,7 @@
 import { writeAddress } from "./address.js";
 import { download, isAbort, post, stream, wordsOf } from "./api.js";
 import { byId, say } from "./dom.js";
-import { KINDS, plural } from "./format.js";
+import { KINDS, layerTitle, plural, spokenHead } from "./format.js";
 import { TokensView } from "./look/axes/tokens.js";
 import { showLogitLens } from "./look/logit_lens.js";
 import { bytesOf } from "./look/weights.js";
@@ -21,6 +21,7 @@ const WORDING = { // by what the model does: names of the fields, and of the but
   write: { text: "Prompt", target: "Answer, if you want to give one", placeholder: "Type the beginning of a text…", go: "Write and look" },
 };
 
+const EXAMPLES = { translate: "we are eating bread", embed: "We are eating [MASK] because we are hungry.", write: "Once upon a time" }; // for models that bring none
 let chooser, heads, scores, predictions, neurons;
 let off = new Set(), whole = ""; // heads that are switched off, and what the whole model said
 let asked = null; // the input that is shown
@@ -57,15 +58,15 @@ export function refreshLook(text, { text: linked, model, to, target } = {}) {
     clear();
   }
   fitForm();
-  if (!byId("look-text").value) byId("look-text").value = text;
-  if (!report && byId("look-text").value.trim() && chooser.model?.attention && ability() !== "write") look();
+  if (!byId("look-text").value) byId("look-text").value = text || (chooser.model?.examples?.[0] ?? EXAMPLES[ability()]);
+  if (!report && byId("look-text").value.trim() && chooser.model?.attention) look();
 }
 
 /** Look into a model: at once, where there is a text to look at. */
 export function lookWith(id) {
   chooser.choose(id);
   clear();
-  refreshLook(chooser.model?.examples?.[0] ?? "");
+  refreshLook("");
 }
 
 const ability = () => chooser.model?.ability ?? "translate";
@@ -139,7 +140,7 @@ function showOriginal(said) {
   const line = byId("look-original");
   if (!off.size) whole = said;
   line.hidden = !off.size;
-  line.textContent = off.size ? `Without ${[...off].join(", ")}: ${said === whole ? "the same answer" : `“${said}”, with all heads “${whole}”`}` : "";
+  line.textContent = off.size ? `Without ${[...off].map(spokenHead).join("; ")}: ${said === whole ? "the same answer" : `“${said}”, with all heads “${whole}”`}` : "";
 }
 
 /** What every layer would have said, fetched when it is opened. */
@@ -190,9 +191,11 @@ async function look({ again = false } = {}) {
   const wish = question(text);
   byId("look-go").disabled = true;
   byId("look-empty").textContent = "Looking…";
+  byId("look-views").dataset.state = "busy";
   try {
     if (wish.writing?.max_tokens && !wish.target && !off.size) await showWriting(wish, signal);
     show(await post("/api/look", { ...wish, layers: null }, signal), wish);
+    byId("look-views").dataset.state = "done";
     byId("look-go").disabled = false;
     await Promise.all([
       predictions.show(report, wish, ability()),
@@ -200,6 +203,7 @@ async function look({ again = false } = {}) {
     ]);
   } catch (error) {
     if (isAbort(error) || signal.aborted) return;
+    byId("look-views").dataset.state = "error";
     if (!report) byId("look-views").hidden = true;
     if (byId("predictions").dataset.state === "busy") predictions.hide();
     say(byId("look-error"), wordsOf(error));
@@ -236,7 +240,7 @@ function show(answer, wish) {
 function panelsOf({ texts, panels, alignment }) {
   const shown = (panel, title, about, badge) => ({ ...panel, title, about, badge, queryTexts: texts[panel.queries], keyTexts: texts[panel.keys] });
   const words = alignment ? [shown({ ...alignment, name: ALIGNMENT }, "Word alignment", "words", "between words")] : [];
-  return [...words, ...panels.map((panel) => shown(panel, panel.name, KINDS[panel.kind], KINDS[panel.kind]))];
+  return [...words, ...panels.map((panel) => shown(panel, layerTitle(panel.name), KINDS[panel.kind], KINDS[panel.kind]))];
 }
 
 /** Fetch a map in pieces of rows, and show each as it comes. */

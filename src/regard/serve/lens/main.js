@@ -14,66 +14,42 @@ import { lookWith, refreshLook, startLook } from "./look.js";
 import { startModels } from "./models.js";
 import { startInspect } from "./inspect.js";
 import { loadModels, modelList, watchModels } from "./model_list.js";
-import { refreshOf } from "./tabs.js";
+import { nameOf, openTab, refreshOf, startMenu, tabs } from "./tabs.js";
 import { refreshTrain, startTrain } from "./train.js";
 import { currentText, refreshTranslate, startTranslate, translateWith } from "./translate.js";
 import { refreshWorkbench, startWorkbench } from "./workbench.js";
 
-const tabs = [...document.querySelectorAll("[role=tab]")];
+let pictures;
 const REFRESH = {
   translate: refreshTranslate,
   documents: refreshDocuments,
   look: (values) => refreshLook(currentText(), values),
   compare: (values) => refreshCompare(currentText(), values),
-  picture: () => {},
+  picture: () => pictures.open(),
   workbench: refreshWorkbench,
   train: refreshTrain,
   models: () => attempt(loadModels),
 };
 
-/** The tabs of what this server does: some do not train, and a tab for files is there if a model reads them or the address names it. */
-function offered() {
-  const { tab: wanted } = readAddress();
-  const isRead = ({ tab, reads }) => !reads || tab === wanted || modelList.models.some((model) => model.input === reads);
-  return tabs.filter(({ dataset }) => (modelList.training || dataset.tab !== "train") && isRead(dataset));
-}
-
-/** Hide the tabs that are not offered. */
+/** Show the tabs of what this server does: some do not train, and a tab for files is there if a model reads them or the address names it. */
 function showTabs() {
-  const shown = offered();
-  for (const tab of tabs) tab.hidden = !shown.includes(tab);
+  const { tab: wanted } = readAddress();
+  const isRead = (name, reads) => !reads || name === wanted || modelList.models.some((model) => model.input === reads);
+  for (const tab of tabs()) tab.hidden = !isRead(nameOf(tab), tab.dataset.reads) || (nameOf(tab) === "train" && !modelList.training);
 }
 
 /** Show the tab the address names, and what it says of it; without any model the first is a greeting. */
 function open() {
+  showTabs();
   const { tab: wanted, values } = readAddress();
-  const name = offered().some((tab) => tab.dataset.tab === wanted) ? wanted : "translate";
+  const name = tabs().some((tab) => !tab.hidden && nameOf(tab) === wanted) ? wanted : "translate";
   const needsOne = ["translate", "documents", "look", "compare"].includes(name);
   const hasModels = name === "look" ? modelList.models.length > 0 : modelList.first !== null;
-  for (const tab of tabs) {
-    const isChosen = tab.dataset.tab === name;
-    tab.setAttribute("aria-selected", isChosen);
-    tab.tabIndex = isChosen ? 0 : -1;
-    byId(tab.getAttribute("aria-controls")).hidden = !isChosen || (!hasModels && needsOne);
-  }
-  showTabs();
+  openTab(name, hasModels || !needsOne);
   byId("greeting").hidden = modelList.models.length > 0 || !needsOne || !modelList.training;
   say(byId("page-error"), "");
   if (hasModels || !needsOne) (REFRESH[name] ?? refreshOf(name))(values);
   else if (modelList.models.length || !modelList.training) say(byId("page-error"), `No model here translates. ${modelList.training ? "Train one on the Train tab, or start" : "Start"} the server with -m FOLDER.`);
-}
-
-function listenToTabs() {
-  for (const tab of tabs) tab.addEventListener("click", () => { location.hash = tab.dataset.tab; });
-  document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
-    const shown = offered(), at = shown.indexOf(document.activeElement);
-    const next = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: shown.length - 1 }[event.key];
-    if (next === undefined) return;
-    event.preventDefault();
-    const tab = shown[(next + shown.length) % shown.length];
-    location.hash = tab.dataset.tab;
-    tab.focus();
-  });
 }
 
 /** Translate with a model; with one that was just trained, a sentence that it has never seen. */
@@ -117,11 +93,11 @@ async function start() {
   onTheme(drawLegends);
   const pointings = [startTranslate(), startLook(), ...startCompare()];
   startDocuments();
-  startInspect();
+  pictures = startInspect();
   startWorkbench();
   startTrain((id) => use(id, true), () => attempt(loadModels));
   startModels(use, lookInto);
-  listenToTabs();
+  startMenu();
   watchModels(showTabs);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") pointings.forEach((pointing) => pointing.release()); });
   watchJob(followJob);

@@ -50,7 +50,7 @@ function card(model, details) {
 }
 
 function button(label, action, { id }) {
-  const made = make("button", { type: "button", textContent: label, "aria-label": label.replace(/it$/, id) });
+  const made = make("button", { type: "button", textContent: label, "aria-label": `${label}: ${id}` });
   made.addEventListener("click", () => action(id));
   return made;
 }

@@ -4,7 +4,7 @@ import { get, wordsOf } from "./api.js";
 import { byId, fillSelect, make, onDrop, say } from "./dom.js";
 import { bytes, languageName, millions, modelLabel } from "./format.js";
 import { checkFiles, guessLanguages, guessName } from "./files.js";
-import { forgetJob, isRunning, isTold, job, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
+import { currentJob, forgetJob, isRunning, isTold, loadJob, resumeJob, startJob, stopJob, useJob, watchJob } from "./jobs.js";
 import { Progress } from "./progress.js";
 import { Improvement } from "./improvement.js";
 import { listRuns, startRuns } from "./runs.js";
@@ -21,7 +21,7 @@ export function startTrain(use, changed) {
   buttons = {
     stop: button("job-stop", "Stop and save", stopJob),
     resume: button("job-resume", "Go on training", resumeJob),
-    use: button("job-use", "Use this model", async () => useModel(job.state === "finished" ? job.model : await useJob())),
+    use: button("job-use", "Use this model", async () => useModel(currentJob().state === "finished" ? currentJob().model : await useJob())),
     forget: button("job-forget", "Train another", forgetJob),
   };
   buttons.use.className = "main";
@@ -35,7 +35,7 @@ export function startTrain(use, changed) {
   byId("train-base").addEventListener("change", showBase);
   nameLanguages();
   watchJob(showJob);
-  watchModels(() => { if (isTold()) showJob(job); listBases(); });
+  watchModels(() => { if (isTold()) showJob(currentJob()); listBases(); });
 }
 
 /** The translators that can be improved, after the choice of a new model. */

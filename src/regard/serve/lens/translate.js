@@ -5,10 +5,12 @@ import { writeAddress } from "./address.js";
 import { isAbort, post, Problem, stream, wordsOf } from "./api.js";
 import { byId, copyButton, debounce, make, say } from "./dom.js";
 import { count, languageName, milliseconds, percent, plural, signed } from "./format.js";
+import { note, startHistory } from "./history.js";
 import { AUTO, Languages } from "./languages.js";
 import { Matrix } from "./look/matrix.js";
 import { Pointing, shareOfKey, shareOfQuery } from "./look/pointing.js";
 import { modelList } from "./model_list.js";
+import { speakingButton } from "./speaking.js";
 import { Ribbons } from "./look/threads.js";
 import { BeamTree } from "./tree.js";
 import { WeightMap } from "./look/weights.js";
@@ -16,12 +18,15 @@ import { asColumn, asRow, fillText, fillWords, listenToWords, shadeWords, tell }
 
 const EXAMPLES = ["we are eating bread", "Lucas is visiting Rio in December"]; // for models that bring none of their own
 const KEPT = "translate-text"; // where this tab remembers the text
+const KEPT_NUMBERS = "translate-numbers"; // and whether numbers are shown
 const KEPT_TERMS = "translate-glossary"; // and the terms
 const MOST_NAMED = 8; // unknown words
 const LONG = 40; // words from which the alignment is shown as a matrix alone
 
 const TRUNCATED = "The translation stops here because it reached its length limit, so its end may be missing. Shorter sentences avoid this.";
 
+const SURE = [[0.9, "very sure"], [0.75, "fairly sure"], [0.5, "not quite sure"], [0, "unsure"]]; // from a quality on
+const LIKELY = [[0.9, "nearly as likely"], [0.6, "less likely"], [0, "much less likely"]]; // from a share of the best on
 const DOUBTFUL = 0.3; // the doubt from which a word is shaded
 const WRONG = {
   cut: "Much of the text was not looked at, and the translation is short: a part of it may be missing.",
@@ -41,13 +46,17 @@ export function startTranslate() {
   tree = new BeamTree();
   box.value = sessionStorage.getItem(KEPT) ?? "";
   const soon = debounce(400, translate);
-  box.addEventListener("input", () => { running?.abort(); keepText(); soon(); });
+  box.addEventListener("input", () => { running?.abort(); keepText(); if (box.value.trim()) setState("busy"); soon(); });
   byId("translate-html").addEventListener("change", translate);
   byId("translate-glossary").value = sessionStorage.getItem(KEPT_TERMS) ?? "";
   byId("translate-terms").open = Boolean(byId("translate-glossary").value);
   byId("translate-glossary").addEventListener("input", () => { running?.abort(); sessionStorage.setItem(KEPT_TERMS, byId("translate-glossary").value); soon(); });
   byId("translate-swap").addEventListener("click", swap);
+  speakingButton(byId("translate-speak"), (text) => { setText([box.value.trim(), text].filter(Boolean).join(" ")); translate(); }, (words) => say(byId("translate-error"), words));
+  startHistory(({ text, from, to }) => { setText(text); languages.choose({ from, to, model: "" }); translate(); scrollTo({ top: 0 }); });
   byId("translate-clear").addEventListener("click", () => { setText(""); translate(); box.focus(); });
+  byId("translate-numbers").addEventListener("click", () => showNumbers(sessionStorage.getItem(KEPT_NUMBERS) === null));
+  showNumbers(sessionStorage.getItem(KEPT_NUMBERS) !== null);
   copyButton(byId("translate-copy"), () => shown.text);
   copyButton(byId("translate-link"), () => location.href);
   byId("correction").addEventListener("submit", (event) => { event.preventDefault(); sendCorrection(); });
@@ -67,8 +76,7 @@ export function refreshTranslate({ text, from, to, model, format } = {}) {
     byId("translate-html").checked = format === "html";
     answer = null;
   }
-  const isBuiltIn = ["demo", "en-many"].includes(languages.chosen?.id);
-  if (!box.value && isBuiltIn && sessionStorage.getItem(KEPT) === null) setText(EXAMPLES[0]);
+  if (!box.value && sessionStorage.getItem(KEPT) === null) setText(examples()[0] ?? "");
   if (box.value.trim() && !answer) translate();
   else { fitDesk(); keepAddress(); }
 }
@@ -80,12 +88,23 @@ export function translateWith(id, isNew = false) {
   translate();
 }
 
+/** Show the numbers behind the words, or hide them. */
+function showNumbers(isOn) {
+  if (isOn) sessionStorage.setItem(KEPT_NUMBERS, "yes");
+  else sessionStorage.removeItem(KEPT_NUMBERS);
+  byId("panel-translate").classList.toggle("with-numbers", isOn);
+  byId("translate-numbers").setAttribute("aria-pressed", isOn);
+}
+
 export const currentText = () => box.value.trim();
 
-const examples = () => {
-  const { chosen } = languages, own = chosen?.id === "demo" ? [] : chosen?.examples ?? [];
-  return own.length ? own : chosen?.source === "en" ? EXAMPLES : [];
-};
+/** Sentences to try a translator with. */
+export function examplesOf(model) {
+  const own = model?.id === "demo" ? [] : model?.examples ?? [];
+  return own.length ? own : model?.source === "en" ? EXAMPLES : [];
+}
+
+const examples = () => examplesOf(languages.chosen);
 
 function setText(text) {
   box.value = text;
@@ -133,6 +152,7 @@ async function translate() {
   running?.abort();
   const { signal } = (running = new AbortController());
   const text = box.value.trim() ? box.value : "";
+  note.cancel();
   fitDesk();
   keepAddress();
   if (!text || !modelList.translators.length) { clear(); return; }
@@ -174,7 +194,7 @@ function clear(state = "empty") {
   setState(state);
   byId("findings").hidden = true;
   byId("translate-empty").hidden = false;
-  byId("translate-copy").hidden = true;
+  byId("translate-copy").hidden = byId("translate-numbers").hidden = true;
   byId("translate-time").textContent = "";
   for (const place of ["translate-warning", "translate-unknown"]) say(byId(place), "");
   byId("translate-memory").hidden = byId("translate-correct").hidden = true;
@@ -185,7 +205,7 @@ function showAnswer(full) {
   if (!full.translations.length) { clear(); return; }
   answer = full;
   setState("done");
-  byId("translate-copy").hidden = false;
+  byId("translate-copy").hidden = byId("translate-numbers").hidden = false;
   const hasOthers = full.translations.length > 1;
   byId("n-best").replaceChildren(...(hasOthers ? full.translations.map(nBestEntry) : []));
   byId("n-best-card").hidden = !hasOthers;
@@ -197,6 +217,7 @@ function showAnswer(full) {
   sayUnknown([...new Set(full.unknown.map(({ word }) => word).filter((word) => /[\p{L}\p{N}]/u.test(word)))]); // not of signs
   byId("translate-memory").hidden = !full.memory.length;
   byId("translate-memory").replaceChildren(...full.memory.map(memoryEntry));
+  if (!examples().includes(full.source.trim())) note({ text: full.source, said: full.translations[0].text, from: full.from, to: full.to });
   const sentences = full.source_tokens.filter((token) => token === "</s>").length;
   byId("tree-title").textContent = sentences > 1 ? "How it searched, in the first sentence" : "How it searched";
   if (full.search?.nodes.length) tree.show(full.search);
@@ -222,7 +243,7 @@ function choose(rank) {
   fillText(output, shown.words, shown.text || "(nothing)");
   for (const index of shown.terms) output.querySelector(`[data-index="${index}"]`)?.classList.add("term");
   shadeDoubts(shown.doubts ?? []);
-  byId("translate-time").textContent = facts().join(" · ");
+  byId("translate-time").replaceChildren(...facts().map((fact) => (fact instanceof Node ? fact : make("span", { textContent: fact }))));
   const wrong = (shown.flags ?? []).filter((flag) => !(shown.truncated && flag === "cut")).map((flag) => WRONG[flag]);
   say(byId("translate-warning"), [...(shown.truncated ? [TRUNCATED] : []), ...wrong].join(" "));
   offerCorrection();
@@ -263,12 +284,18 @@ async function sendCorrection() {
 function facts() {
   const { model, detected, from, to, pivot } = answer;
   const language = detected ? [`${languageName(from)} (detected)`] : [];
-  const quality = shown.quality === undefined ? [] : [`quality ${percent(shown.quality)}`];
+  const quality = shown.quality === undefined ? [] : [sureness(shown.quality), number(`quality ${percent(shown.quality)}`)];
   if (pivot) return [...language, `through ${languageName(pivot.language)}${pivot.text ? `: “${pivot.text}”` : ""}`, milliseconds(answer.milliseconds), ...quality];
   if (!model) return [...language, `this is in ${languageName(to)} already`];
-  const score = shown.score === null ? [] : [`score ${signed(shown.score, 3)}`, ...(map ? [] : ["this model has no attention to show"])];
-  return [...language, `by ${model}`, milliseconds(answer.milliseconds), ...score, ...quality];
+  const score = shown.score === null ? [] : [number(`score ${signed(shown.score, 3)}`), ...(map ? [] : ["this model has no attention to show"])];
+  return [...language, `by ${model}`, milliseconds(answer.milliseconds), ...quality, ...score];
 }
+
+/** How sure the model is, in words. */
+const sureness = (quality) => SURE.find(([least]) => quality >= least)[1];
+
+/** A number that is shown to those who ask for numbers. */
+const number = (words) => make("span", { className: "numeric", textContent: words });
 
 function showAlignment() {
   const isLong = Math.max(map.rows, map.columns) > LONG;
@@ -292,10 +319,11 @@ function light(place) {
 function nBestEntry(translation, rank) {
   const best = answer.translations[0].score;
   const bar = make("span", { className: "likelihood", "aria-hidden": "true" });
-  bar.style.setProperty("--share", Math.exp(Math.min(0, translation.score - best)).toFixed(3));
+  const share = Math.exp(Math.min(0, translation.score - best));
+  bar.style.setProperty("--share", share.toFixed(3));
   const button = make("button", { type: "button", "aria-pressed": rank === 0 },
     make("span", { className: "said", textContent: translation.text || "(nothing)", dir: "auto", lang: answer.to }),
-    make("span", { className: "score", textContent: signed(translation.score, 3), title: "mean log-probability of a token" }), bar);
+    make("span", { className: "score" }, rank ? LIKELY.find(([least]) => share >= least)[1] : "its choice", make("span", { className: "numeric", textContent: signed(translation.score, 3) })), bar);
   button.addEventListener("click", () => choose(rank));
   return make("li", { data: { rank } }, button);
 }

@@ -21,7 +21,7 @@ from regard.families.language.view import inspect_completion
 from regard.look.inspection import WORDS, Layer, TextInspection, inspect_text
 from regard.look.interventions import models_of, without_heads
 from regard.look.neurons import Neurons, neurons
-from regard.look.page import page_data, quantise, view_module
+from regard.look.page import page_data, quantise
 from regard.look.predictions import Unembeds
 from regard.look.report import AttentionReport, prediction_to_json
 
@@ -160,7 +160,7 @@ class FileRecording(Recording):
 
     def __init__(self, report: AttentionReport, layers: Sequence[str]) -> None:
         super().__init__()
-        self.description = page_data(report) | {"module": view_module(report.view)}
+        self.description = page_data(report)
         for panel in self.description["panels"]:
             fitting = (layer for layer in layers if f"{panel['name']}.".startswith((f"{layer}.", f"{layer} ")))
             panel["layer"] = max(fitting, key=len, default="")

@@ -3,7 +3,7 @@
 // the same `data-part` names.
 
 import { announce, make, partsOf } from "../dom.js";
-import { percent } from "../format.js";
+import { headTitle, layerTitle, percent } from "../format.js";
 import { registerView } from "../offline.js";
 import { drawUnderVeil } from "../overlay.js";
 
@@ -80,7 +80,7 @@ export class GridView {
     if (asked !== this.asked) return; // something else was chosen while the weights were on their way
     const drawn = drawUnderVeil(parts.canvas, this.image, SIDE, shown);
     if (!this.rolled) { this.#drawWindows(drawn); this.#drawCell(drawn); }
-    parts.name.textContent = this.rolled ? "All layers, rolled out" : `${layer} · ${this.head === MEAN ? "mean of its heads" : `head ${this.head}`}`;
+    parts.name.textContent = this.rolled ? "All layers, rolled out" : `${layerTitle(layer)}, ${headTitle(this.head)}`;
     parts.readout.textContent = this.#describe(shown);
     if (!this.rolled) this.#announce(shown);
     parts.class.hidden = !queries.extra;
@@ -113,15 +113,15 @@ export class GridView {
   #buildAtlas() {
     const rows = this.panels.map(({ name, heads }, number) => {
       const buttons = (heads > 1 ? [MEAN, ...Array(heads).keys()] : [0]).map((head) => this.#thumbnail(number, head));
-      return make("div", { className: "map-row" }, make("h3", { textContent: name }), ...buttons);
+      return make("div", { className: "map-row" }, make("h3", { textContent: layerTitle(name) }), ...buttons);
     });
     this.parts.atlas.replaceChildren(...rows);
   }
 
   #thumbnail(number, head) {
-    const title = head === MEAN ? "mean" : `head ${head}`;
-    const button = make("button", { type: "button", title, "aria-label": `${this.panels[number].name}, ${title}` },
-      make("canvas", { data: { panel: number, head } }), head === MEAN ? "mean" : String(head));
+    const title = head === MEAN ? "mean" : headTitle(head);
+    const button = make("button", { type: "button", title, "aria-label": `${layerTitle(this.panels[number].name)}, ${title}` },
+      make("canvas", { data: { panel: number, head } }), head === MEAN ? "mean" : String(head + 1));
     button.addEventListener("click", () => {
       this.cell = this.#moved(number);
       Object.assign(this, { number, head, rolled: false });
@@ -178,7 +178,7 @@ const markup = `
       <button type="button" class="pill" data-part="rollout">All layers together</button>
     </div>
     <p class="readout" id="readout" data-part="readout" role="status"></p>
-    <canvas class="picture" data-part="canvas" tabindex="0" role="img" aria-describedby="readout"></canvas>
+    <canvas class="picture" data-part="canvas" tabindex="0" role="img" aria-label="The image, bright where is looked" aria-describedby="readout"></canvas>
     <p class="hint">Point at a place of the image, or move with the arrow keys: what it looks at stays light. Click or press Enter to hold it, Esc to let go.</p>
   </section>
   <section class="atlas" aria-labelledby="atlas-name">

@@ -4,7 +4,7 @@
 
 import { Atlas, headsOf, MEAN } from "../atlas.js";
 import { announce, calm, partsOf } from "../dom.js";
-import { KINDS, percent } from "../format.js";
+import { headTitle, KINDS, layerTitle, percent } from "../format.js";
 import { Matrix } from "../matrix.js";
 import { registerView } from "../offline.js";
 import { Pointing } from "../pointing.js";
@@ -18,7 +18,7 @@ const VERY_LONG = 160; // tokens from which rows are scaled to their peaks at fi
 
 /** The name of what is shown: { panel, head }. */
 export function titleOf({ panel, head }) {
-  return panel.heads === 1 ? panel.title : `${panel.title} · ${head === MEAN ? "mean of heads" : `head ${head}`}`;
+  return panel.heads === 1 ? panel.title : `${panel.title}, ${headTitle(head)}`;
 }
 
 export class TokensView {
@@ -61,6 +61,7 @@ export class TokensView {
     const { panel, head } = chosen, { stage, name, kind, readout } = this.parts;
     this.view = { ...chosen, map: new WeightMap(panel.queryTexts, panel.keyTexts) };
     name.textContent = this.matrix.label = titleOf(chosen);
+    name.title = panel.name;
     kind.textContent = panel.badge ?? panel.about;
     stage.classList.toggle("long", Math.max(panel.queryTexts.length, panel.keyTexts.length) > LONG);
     this.atlas.mark(panel, head);
@@ -152,7 +153,7 @@ const markup = `
 function panelsOf({ axes, alignment, panels }) {
   return [...(alignment ? [alignment] : []), ...panels].map((panel, number) => {
     const [queryTexts, keyTexts] = panel.axes.map((axis) => axes[axis].texts), isAlignment = panel === alignment;
-    const [title, about] = isAlignment ? ["Word alignment", `words, read from ${panel.name}`] : [panel.name, KINDS[panel.kind]];
+    const [title, about] = isAlignment ? ["Word alignment", `words, read from ${layerTitle(panel.name)}`] : [layerTitle(panel.name), KINDS[panel.kind]];
     return { ...panel, kind: isAlignment ? "alignment" : panel.kind, number, title, about, queryTexts, keyTexts };
   });
 }
