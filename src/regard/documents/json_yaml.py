@@ -65,6 +65,8 @@ def parsed_json(job: DocumentJob, text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{job.path}, line {error.lineno}: not well-formed JSON ({error.msg})") from None
+    except ValueError:  # Python refuses to read more than 4300 digits
+        raise DataError(f"{job.path}: has a number of thousands of digits; expected text") from None
     except RecursionError:
         raise DataError(f"{job.path}: nested too deeply") from None
 

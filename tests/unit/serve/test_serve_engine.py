@@ -108,6 +108,25 @@ def test_a_short_text_does_not_wait_for_all_of_a_long_one():
     with_engine(work, batch_size=8)
 
 
+def test_a_short_text_waits_for_one_batch_of_one_document():
+    async def work(engine, parrot):
+        parrot.going.clear()
+        documents = [
+            asyncio.create_task(engine.translate("m", [f"{i}-{n}" for n in range(30)], asked=wider(i), by_turns=True))
+            for i in range(6)
+        ]
+        await waiting(engine, 5)
+        short = [asyncio.create_task(engine.translate("m", [f"short{i}"], asked=wider(10 + i))) for i in range(3)]
+        await waiting(engine, 8)
+        parrot.going.set()
+        await asyncio.gather(*short, *documents)
+        places = [number for number, batch in enumerate(parrot.batches) if "short" in batch[0]]
+        assert places[0] <= 2 and places[2] - places[0] <= 4  # and documents go on between them
+        assert places[1] > places[0] + 1 and places[2] > places[1] + 1
+
+    with_engine(work, batch_size=8)
+
+
 def test_the_line_is_bounded_and_tells_when_to_come_back():
     async def work(engine, parrot):
         parrot.going.clear()

@@ -78,15 +78,15 @@ def _translated(text: str, links: Iterable[tuple[int, int]]) -> Translated:
 
 
 def answer(task: Mapping[str, Any]) -> dict[str, Any]:
-    path = Path(task["path"])
+    path, name = Path(task["path"]), task["name"]
     try:
         return rewrite(path, task["source"], task["target"], task["replace"], Limits(*task["limits"]))
     except RecursionError:
-        return {"error": f"{path.name}: nested too deeply to be translated here"}
+        return {"error": f"{name}: nested too deeply to be translated here"}
     except MemoryError:
-        return {"error": f"{path.name}: needs more memory than a document may have here; send it in parts"}
+        return {"error": f"{name}: needs more memory than a document may have here; send it in parts"}
     except RegardError as error:
-        return {"error": str(error).replace(f"{path.parent}/", "")}
+        return {"error": str(error).replace(str(path), name).replace(f"{path.parent}/", "")}
     except Exception:
         traceback.print_exc()
         return {"failed": True}

@@ -15,7 +15,6 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
@@ -60,8 +59,8 @@ class DocumentProcesses:
         self._free = asyncio.Semaphore(PROCESSES)
         self._idle: list[Process] = []
 
-    async def rewrite(self, path: Path, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Rewrite a document with the translations that are known; returns what the process said."""
+    async def rewrite(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a task of `document_process`; returns what the process said."""
         async with self._free:
             process = (
                 self._idle.pop()
@@ -71,33 +70,30 @@ class DocumentProcesses:
             said: dict[str, Any] = {"last": True}
             try:
                 assert process.stdin is not None and process.stdout is not None
-                process.stdin.write(f"{json.dumps({**task, 'path': str(path), 'seconds': self.seconds})}\n".encode())
+                process.stdin.write(f"{json.dumps({**task, 'seconds': self.seconds})}\n".encode())
                 if line := await process.stdout.readline():
                     said = json.loads(line)
-            finally:
-                if said.pop("last"):
-                    await _end(process)
-                else:
-                    self._idle.append(process)
+            except BaseException:  # such as a client that has gone
+                process.kill()
+                await process.communicate()
+                raise
+            if said.pop("last"):
+                await process.communicate()  # it ends by itself
+            else:
+                self._idle.append(process)
         if not said:
             spent = process.returncode == -signal.SIGPROF
             what = f"takes longer than {self.seconds:g} s to read" if spent else "needs too much memory"
-            raise DataError(f"{path.name}: {what}; send it in parts")
+            raise DataError(f"{task['name']}: {what}; send it in parts")
         if "error" in said:
             raise DataError(said["error"])
         if "failed" in said:
-            raise DocumentFailedError(f"{path.name} cannot be translated; the server's log says why")
+            raise DocumentFailedError(f"{task['name']} cannot be translated; the server's log says why")
         return said
 
     async def close(self) -> None:
         while self._idle:
-            await _end(self._idle.pop())
-
-
-async def _end(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()
-    await process.communicate()  # closes the pipes
+            await self._idle.pop().communicate()  # which closes the pipes, and so ends it
 
 
 @dataclass
@@ -245,14 +241,14 @@ class DocumentJobs:
             document.route = route = self._route(model, source, target)
             translate = DocumentTranslator(self.service, route, glossary)
             reads, to = route[0][0].source, route[-1][1]
-            while (missing := await self._rewrite(document, reads, to, replace=replace))["missing"]:
-                document.of = document.sentences + missing.pop("missing")
+            while missing := (said := await self._rewrite(document, reads, to, replace=replace)).pop("missing"):
+                document.of = document.sentences + missing
                 await self._answer(document, translate)
-            document.of, document.counts, document.truncated = document.sentences, missing, translate.truncated
+            document.of, document.counts, document.truncated = document.sentences, said, translate.truncated
 
     async def _rewrite(self, document: Document, source: str, target: str, *, replace: bool) -> dict[str, Any]:
-        task = {"source": source, "target": target, "replace": replace, "limits": self.limits}
-        return await self._processes.rewrite(document.path, task)
+        task = {"path": str(document.path), "name": document.name, "limits": self.limits}
+        return await self._processes.rewrite({**task, "source": source, "target": target, "replace": replace})
 
     async def _answer(self, document: Document, translate: DocumentTranslator) -> None:
         """Translate what is missing."""
