@@ -145,9 +145,9 @@ def test_a_config_of_theirs_without_a_counterpart_is_refused(values, says):
 def test_a_wrong_config_is_told_by_the_one_key_that_is_wrong():
     options = [{"act": "relu", "gated": False}, {"act": "gelu", "gated": True}, {"act": "silu", "gated": True}]
     for values, says in (
-        ({"act": "swish", "gated": True}, "act 'swish'; expected 'gelu' or 'silu'"),
-        ({"act": "relu", "gated": True}, "gated True; expected False"),
-        ({"act": "tanh"}, "act 'tanh'; expected 'relu' or 'gelu' or 'silu'"),
+        ({"act": "swish", "gated": True}, "act 'swish' beside gated True; expected act 'gelu' or 'silu'"),
+        ({"act": "relu", "gated": True}, "gated True beside act 'relu'; expected gated False"),
+        ({"act": "tanh"}, "act 'tanh'; expected act 'relu' or 'gelu' or 'silu'"),
     ):
         with pytest.raises(CheckpointError) as refused:
             tables._choose(values, options, "no")
