@@ -216,7 +216,7 @@ class Embed(TextVerb):
         return [" ".join(self.text)] if self.text and self.analogy else self.text or []
 
     @property
-    def unknown(self) -> Unknown | None:  # type: ignore[override]  # of its neighbours an unknown word is an error
+    def unknown(self) -> Unknown | None:  # of its neighbours an unknown word is an error
         return None if self.of_words else super().unknown
 
     def check(self) -> None:
