@@ -88,10 +88,11 @@ class ByModel(TyperCommand):
         ways = {way.does: (way, command(self.name, way)) for way in self.ways.values()}
         records = {does: _records(own, ctx) for does, (_, own) in ways.items()}
         first, *others = records.values()
+        explain = formatter.write_text
         common = [record for record in first if all(record in other for other in others)]
         for does, (way, _) in ways.items():
             with formatter.section(f"Models that {does}"):
-                formatter.write_text((way.__doc__ or "").partition("\n\n")[0])
+                explain((way.__doc__ or "").partition("\n\n")[0])
                 if own := [record for record in records[does] if record not in common]:
                     formatter.write_dl(own)
         with formatter.section("All of them"):

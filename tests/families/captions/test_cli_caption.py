@@ -33,7 +33,7 @@ def test_one_line_out_for_each_image(make_captioner, files, capsys):
     said = capsys.readouterr()
     expected = [each.text for each in regard.load(model).caption([files[0], files[2]])]
     assert said.out.splitlines() == [expected[0], "", expected[1]]
-    assert "line 2 is refused" in said.err and "text.jpg" in said.err
+    assert "file 2 is refused" in said.err and "text.jpg" in said.err
     assert run(["see", files[0], "-m", model, "--n-best", "3", "--beam", "3"]) == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 3 and [float(score) for score, _ in lines] == sorted(

@@ -251,7 +251,7 @@ def test_lines_of_stdin_are_answered_line_by_line(trained, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", Given)
     assert run(["interact", "-m", str(trained)]) == 1
     told = capsys.readouterr()
-    assert len(told.out.splitlines()) == 2 and "line 2 is refused: 1 columns were given" in told.err
+    assert len(told.out.splitlines()) == 2 and "pair 2 is refused: 1 columns were given" in told.err
 
 
 def test_evaluation_stands_beside_degrees_and_leaves_out_training_pairs(trained, corpus, capsys, tmp_path):

@@ -218,7 +218,7 @@ def test_mistakes_are_one_line_and_nothing_is_written(talk, tmp_path, capsys, ar
 def test_bad_files_are_empty_lines_or_skipped(talk, capsys):
     assert run(["transcribe", "bad.wav", "two.wav", "-m", "x"]) == 1
     said = capsys.readouterr()
-    assert said.out == "\nl3.\n" and "line 1 is refused: " in said.err and "bad.wav is empty" in said.err
+    assert said.out == "\nl3.\n" and "file 1 is refused: " in said.err and "bad.wav is empty" in said.err
     assert run(["transcribe", "bad.wav", "two.wav", "-m", "x", "--skip-bad"]) == 0
     said = capsys.readouterr()
     assert said.out == "l3.\n" and "skipped 1 of 2 files: bad.wav" in said.err
