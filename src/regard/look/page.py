@@ -171,7 +171,9 @@ def bundle(entries: Sequence[str], read: Callable[[str], str]) -> str:
     parts: dict[str, str] = {}
     for entry in entries:
         _add(entry, read, parts)
-    runs = f"for (const name of {json.dumps(list(entries))}) try {{ $use(name); }} catch (error) {{ reportError(error); }}"
+    runs = (
+        f"for (const name of {json.dumps(list(entries))}) try {{ $use(name); }} catch (error) {{ reportError(error); }}"
+    )
     return "\n".join([START, *parts.values(), runs])
 
 
@@ -185,7 +187,9 @@ def _add(name: str, read: Callable[[str], str], parts: dict[str, str]) -> None:
     for other in [*passed_on, *(_resolve(name, path) for _, path in IMPORT.findall(text))]:
         _add(other, read, parts)
     exports = ", ".join([f'...$use("{other}")' for other in passed_on] + [own for _, own in EXPORT.findall(text)])
-    body = IMPORT.sub(lambda found: f'const {{{found[1]}}} = $use("{_resolve(name, found[2])}");', REEXPORT.sub("", text))
+    body = IMPORT.sub(
+        lambda found: f'const {{{found[1]}}} = $use("{_resolve(name, found[2])}");', REEXPORT.sub("", text)
+    )
     plain = EXPORT.sub(lambda found: found[1], body)
     if other_form := OTHER.search(plain):
         raise DataError(
