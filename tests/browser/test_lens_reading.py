@@ -27,6 +27,7 @@ def lens(
     with open_lens(f"{start_server([translator_folder]).url}/#look") as page:
         page.fill("#look-text", TEXT)
         page.click("#look-go")
+        expect(page.locator("#look-views")).to_have_attribute("data-state", "done")
         expect(page.locator("#atlas button[data-drawn]").first).to_be_visible()
         yield page
 
@@ -38,14 +39,15 @@ def shot(page: Page, name: str) -> None:
 
 def test_a_pressed_head_changes_the_translation_beside_the_original(lens: Page, translator_folder):
     whole, to = lens.locator("#look-said").inner_text(), lens.input_value("#look-to")
-    pressed = []
+    pressed, said = [], []
     for layer in ("decoder.0.cross", "decoder.1.cross"):
         for head in (0, 1):
             lens.click(f'#atlas button[data-layer="{layer}"][data-head="{head}"]')
             expect(lens.locator("#look-switch")).to_have_text("Switch this head off")
             lens.click("#look-switch")
             pressed.append(f"{layer}:{head}")
-            expect(lens.locator("#look-original")).to_contain_text(", ".join(pressed))
+            said.append(f"Decoder layer {int(layer[8]) + 1}, cross-attention, head {head + 1}")
+            expect(lens.locator("#look-original")).to_contain_text("; ".join(said))
             expect(lens.locator("#look-switch")).to_have_attribute("aria-pressed", "true")
     translator = regard.load(translator_folder)
     with without_heads(translator, pressed):

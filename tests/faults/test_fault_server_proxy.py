@@ -49,9 +49,9 @@ def documented(program: str, path: str) -> str:
     root, below = re.findall(rf"```{language}\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
     if not path:
         return str(root)
-    return (
-        re.sub(r" *location / \{.*?\}\n", lambda _: below, root, flags=re.DOTALL) if program == "nginx" else str(below)
-    )
+    if program == "caddy":
+        return str(below)
+    return re.sub(r" *location / \{.*?\}\n", lambda _: below, root, flags=re.DOTALL)
 
 
 def free_port() -> int:

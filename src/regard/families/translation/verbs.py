@@ -110,8 +110,8 @@ class Translate(TextVerb):
 
     refused_as = "not translated"
     groups: ClassVar = {
-        "Documents": "input_file output overwrite review review_below encoding",
-        "Terms and earlier translations": "glossary keep prefix memory use",
+        "Documents": "input_file output resume overwrite review review_below encoding",
+        "Terms and earlier translations": "glossary keep prefix memory use insert_fuzzy",
         "What is printed": "n_best align quality as_json stream skip_bad",
         "Search": "beam length_penalty min_length max_length no_repeat_ngram precision device",
         "Sampling": "sample temperature top_k top_p seed",

@@ -47,11 +47,10 @@ class PageFile(NamedTuple):
         return hashlib.sha256(self.plain).hexdigest()[:16]
 
     def response(self, request: Request) -> Response:
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(
-                self.packed, headers=self.headers | {"content-encoding": "gzip"}, media_type=self.media_type
-            )
-        return Response(self.plain, headers=self.headers, media_type=self.media_type)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(self.plain, headers=self.headers, media_type=self.media_type)
+        headers = self.headers | {"content-encoding": "gzip"}
+        return Response(self.packed, headers=headers, media_type=self.media_type)
 
 
 @cache
