@@ -188,7 +188,7 @@ def write_forms(subject: Subject, folder: Path) -> dict[str, str]:
     """Write the model in the form of every engine; returns the reasons for missing forms."""
     save_model(folder / OURS, subject.name, subject.model)
     refused = {}
-    start, end, pad = subject.vocabulary
+    start, end, pad, _ = subject.vocabulary
     try:
         if subject.name == "transformer":
             export_marian(subject.model, folder / THEIRS, start=start, end=end)
