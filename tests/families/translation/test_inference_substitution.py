@@ -77,7 +77,7 @@ def test_the_article_before_a_term_takes_the_gender_that_makes_the_term_most_pro
     class Spanish(OneTokenWords):
         def __init__(self):
             super().__init__()
-            words = "el la lo casa coche del El La a".split()
+            words = ["el", "la", "lo", "casa", "coche", "del", "El", "La", "a"]
             self.vocabulary = ["<pad>", "<s>", "</s>", *(f"▁{word}" for word in words)]
 
     articles = Substitution(None, None, Spanish(), VOCABULARY, 0, CPU)._articles("es-MX")
