@@ -77,11 +77,12 @@ def test_the_article_before_a_term_takes_the_gender_that_makes_the_term_most_pro
     class Spanish(OneTokenWords):
         def __init__(self):
             super().__init__()
-            self.vocabulary = ["<pad>", "<s>", "</s>", "▁el", "▁la", "▁lo", "▁casa", "▁coche", "▁del", "▁El", "▁La"]
+            words = ["el", "la", "lo", "casa", "coche", "del", "El", "La", "a"]
+            self.vocabulary = ["<pad>", "<s>", "</s>", *(f"▁{word}" for word in words)]
 
     articles = Substitution(None, None, Spanish(), VOCABULARY, 0, CPU)._articles("es-MX")
-    assert articles == {3: [3, 4], 4: [4, 3], 9: [9, 10], 10: [10, 9]}
-    assert Substitution(None, None, Spanish(), VOCABULARY, 0, CPU)._articles("de") == {}
+    assert articles.genders == {3: [3, 4], 4: [4, 3], 9: [9, 10], 10: [10, 9]}
+    assert Substitution(None, None, Spanish(), VOCABULARY, 0, CPU)._articles("de").genders == {}
     answer = Hypothesis([8, 4, 6, 5], 0.0, 0.0, True)  # del la casa lo
     draft = Draft(0, "", Constraints((Constraint((Form((7,)),)),)), answer, given=0)
     outline = Outline(tuple(answer.tokens), ((2, 3),))
@@ -90,6 +91,8 @@ def test_the_article_before_a_term_takes_the_gender_that_makes_the_term_most_pro
     read = (with_la, (-1.0, -0.1, -6.0, -1.0, -1.0)), (with_el, (-1.0, -9.0, -2.0, -1.0, -1.0))
     best = substitution._best_of(dataclasses.replace(each, own=own, best=own) for each, own in read)
     assert best[0].tokens == with_el.tokens  # how improbable the article itself is does not count
+    contracting = dataclasses.replace(draft, answer=Hypothesis([11, 4, 6, 5], 0.0, 0.0, True))  # "a el" is "al"
+    assert [each.tokens for each in substitution._proposals(0, contracting, outline, articles)] == [[11, 4, 7, 5]]
     given = dataclasses.replace(draft, given=2)  # a beginning that was asked for stays
     assert [each.tokens for each in substitution._proposals(0, given, outline, articles)] == [[8, 4, 7, 5]]
 

@@ -2,8 +2,8 @@
 
 A glossary is a file of lines `source TAB target`. Either side may list several forms, separated by `|`: forms of the
 source that mean the same term, and inflected forms of the target of which one must be used. Where both sides list as
-many, each form of the source becomes the one at its place: `door|doors TAB puerta|puertas`. A term whose target equals its
-source is not translated. A third column holds the case rule of the term: `any` (the default) finds the term in
+many, each form of the source becomes the one at its place: `door|doors TAB puerta|puertas`. A term whose target equals
+its source is not translated. A third column holds the case rule of the term: `any` (the default) finds the term in
 any case, and `case` only as it is written. Lines that begin with `#` are comments.
 """
 
@@ -41,7 +41,7 @@ class Term(NamedTuple):
         return self.sources == self.targets
 
     def becomes(self, place: int) -> tuple[str, ...]:
-        """The forms that may translate the form of the source at a place: that at the same one, if both have as many."""
+        """The forms that may translate the source form at a place: the one at the same place if both have as many."""
         return self.targets[place : place + 1] if len(self.sources) == len(self.targets) else self.targets
 
 

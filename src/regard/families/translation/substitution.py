@@ -11,11 +11,10 @@ article itself was chosen for the word that the term replaces.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -171,9 +170,26 @@ ARTICLES = {  # words before a noun that differ in its gender alone, by language
     "it": ("il lo la", "i gli le", "un uno una", "del dello della", "nel nello nella", "al allo alla", "questo questa"),
     "pt": ("o a", "os as", "um uma", "do da", "dos das", "no na", "nos nas", "ao à", "este esta", "meu minha"),
 }
+CONTRACTING = {"es": "a de", "fr": "à de"}  # words that become one with a masculine article: "al", "du"
+AGREEMENT = 1.0  # log-probability that another gender of an article must bring: less is chance
 MOST_FORMS = 8  # combinations of forms that are read; more are left to the search
 MOST_LOGITS = 2**24  # held at once
 READ_TOGETHER = 32  # answers of similar length, so that little of them is padding
+
+
+@dataclass(frozen=True)
+class Articles:
+    """The articles of a language, as tokens."""
+
+    genders: Mapping[int, Sequence[int]] = field(default_factory=dict)  # each in every gender, itself first
+    contracting: Collection[int | None] = ()  # words that leave no choice
+
+    def before(self, tokens: Sequence[int]) -> Sequence[int]:
+        """The article at the end of these tokens in every gender; nothing if there is none."""
+        return () if {*tokens[-2:-1]} & {*self.contracting} else self.genders.get(tokens[-1], ())
+
+
+NO_ARTICLES = Articles()
 
 
 @dataclass(frozen=True)
@@ -193,6 +209,7 @@ class Proposal:
     tokens: list[int]
     terms: tuple[tuple[int, int], ...]  # (first, last + 1)
     articles: tuple[int, ...] = ()  # the places of articles whose gender is chosen
+    changed: int = 0  # how many of them have another than in the draft
     own: tuple[float, ...] = ()  # the log-probability of every token, and of the end
     best: tuple[float, ...] = ()  # that of the most probable token at the same places
 
@@ -204,7 +221,7 @@ class Proposal:
     def order(self) -> float:
         """What proposals for one draft are compared by."""
         compared = [own for place, own in enumerate(self.own) if place not in self.articles]
-        return sum(compared) / len(compared)
+        return (sum(compared) - AGREEMENT * self.changed) / len(compared)
 
     @property
     def objection(self) -> int | None:
@@ -231,7 +248,7 @@ class Substitution:
     ):
         self.model, self.recorded, self.target, self.vocabulary = model, recorded, target, vocabulary
         self.pad, self.device = pad, device
-        self._known_articles: dict[str, Mapping[int, Sequence[int]]] = {}
+        self._known_articles: dict[str, Articles] = {}
 
     @torch.inference_mode()
     def __call__(
@@ -277,7 +294,7 @@ class Substitution:
         drafts: Sequence[Draft],
         outlines: Sequence[Outline],
         state: DecoderState,
-        articles: Mapping[int, Sequence[int]],
+        articles: Articles,
     ) -> dict[int, Proposal]:
         """The best proposal for every draft that can have one."""
         each = enumerate(zip(drafts, outlines, strict=True))
@@ -316,8 +333,7 @@ class Substitution:
             size = len(each.tokens) + 1
             yield replace(each, own=tuple(own[row][:size]), best=tuple(best[row][:size]))
 
-    def _articles(self, to: str) -> Mapping[int, Sequence[int]]:
-        """The tokens of articles, each with those of every gender, itself first."""
+    def _articles(self, to: str) -> Articles:
         language = find_language(ARTICLES, to) or "" if to else ""
         if language not in self._known_articles:
             ids = {piece: token for token, piece in enumerate(self.target.vocabulary)}
@@ -327,21 +343,21 @@ class Substitution:
                 for words in sets
                 for case in (str.lower, str.capitalize)
             ]
-            self._known_articles[language] = {
+            genders = {
                 token: [token, *(other for other in tokens if other != token)]
                 for tokens in written
                 for token in tokens
                 if len(tokens) > 1
             }
+            contracting = {ids.get(SPACE + word) for word in CONTRACTING.get(language, "").split()}
+            self._known_articles[language] = Articles(genders, contracting)
         return self._known_articles[language]
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> Int[Tensor, "R T"]:
         return pad_rows(rows, self.vocabulary.pad)[0].to(self.device)
 
 
-def _proposals(
-    number: int, draft: Draft, outline: Outline, articles: Mapping[int, Sequence[int]] = MappingProxyType({})
-) -> list[Proposal]:
+def _proposals(number: int, draft: Draft, outline: Outline, articles: Articles = NO_ARTICLES) -> list[Proposal]:
     """A draft with the terms that it lacks in their places, in every form that fits, and each after every gender of its
     article; none where that is no answer."""
     each, said = draft.constraints.each, set(draft.said.values())
@@ -351,10 +367,11 @@ def _proposals(
         return []
     found = []
     for chosen in product(*_choices(draft, missing, articles)):
-        tokens, terms, agreeing, done = list[int](), list[tuple[int, int]](), list[int](), 0
+        tokens, terms, agreeing, changed, done = list[int](), list[tuple[int, int]](), list[int](), 0, 0
         for ((first, last), _), (form, article) in zip(missing, chosen, strict=True):
             tokens += draft.answer.tokens[done:first]
             if article is not None:
+                changed += tokens[-1] != article
                 tokens[-1] = article
                 agreeing.append(len(tokens) - 1)
             terms.append((len(tokens), len(tokens) + len(form.tokens)))
@@ -362,18 +379,18 @@ def _proposals(
             done = last
         tokens += draft.answer.tokens[done:]
         if draft.with_tokens(tokens).is_right:
-            found.append(Proposal(number, tokens, tuple(terms), tuple(agreeing)))
+            found.append(Proposal(number, tokens, tuple(terms), tuple(agreeing), changed))
     return found
 
 
 def _choices(
-    draft: Draft, missing: Sequence[tuple[tuple[int, int], Sequence[Form]]], articles: Mapping[int, Sequence[int]]
+    draft: Draft, missing: Sequence[tuple[tuple[int, int], Sequence[Form]]], articles: Articles
 ) -> list[list[tuple[Form, int | None]]]:
-    """For every missing term its forms, each with every gender of the article right before; None if there is none, or if
-    that would be too much to read."""
+    """For every missing term its forms, each with every gender of the article right before it; None if there is none,
+    or if that would be too much to read."""
     genders, done = list[Sequence[int | None]](), draft.given
     for (first, last), _ in missing:
-        genders.append(articles.get(draft.answer.tokens[first - 1], (None,)) if first > done else (None,))
+        genders.append((first > done and articles.before(draft.answer.tokens[:first])) or (None,))
         done = last
     if math.prod(len(forms) * len(few) for (_, forms), few in zip(missing, genders, strict=True)) > MOST_FORMS:
         genders = [(None,)] * len(missing)
