@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.checkpoints import load_model
-from regard.checkpoints.tables import TABLES, read_table
+from regard.checkpoints.tables import FOREIGN, TABLES, read_table
 from regard.errors import CheckpointError
 
 transformers = pytest.importorskip("transformers")
@@ -149,6 +149,37 @@ def test_every_alias_of_theirs_is_known_and_every_default_is_theirs(kind):
     for key, value in config.defaults.items():
         if key in values and key != "architectures":
             assert value == values[key] or tuple(value) == tuple(values[key]), key
+
+
+HARMLESS = {  # keys of theirs that no pass of our models depends on
+    # tokens and settings of generation, which the search reads
+    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id",
+    "suppress_tokens", "begin_suppress_tokens", "use_cache", "median_filter_width",
+    # initial weights and what only training does
+    "initializer_range", "initializer_factor", "init_std", "layerscale_value", "drop_path_rate", "encoder_layerdrop",
+    "decoder_layerdrop", "apply_spec_augment", "mask_time_prob", "mask_time_length", "mask_time_min_masks",
+    "mask_feature_prob", "mask_feature_length", "mask_feature_min_masks", "qa_dropout", "classifier_dropout",
+    # heads and outputs that no table reads
+    "out_features", "out_indices", "stage_names", "apply_layernorm", "reshape_hidden_states", "encoder_stride",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    "classifier_proj_size", "use_weighted_layer_sum", "esmfold_config", "vocab_list", "is_decoder",
+    "add_cross_attention",
+    # numbers in other words, and sizes that the tensors contradict
+    "hidden_size", "num_layers", "pooler_output_size", "sinusoidal_pos_embds",
+    # how the same is computed
+    "reorder_and_upcast_attn", "pretraining_tp",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_key_of_theirs_is_read_refused_or_harmless(kind):
+    """A key that a later version adds fails here, before it changes an answer in silence."""
+    config = read_table(kind).config
+    choices = {key for group in config.choices for each in group for key in (*each.theirs, *each.implied)}
+    read = {*config.same.values(), *config.optional.values(), *config.defaults, *config.required, *config.fallbacks}
+    read |= {*config.copies, *config.aliases, *choices, config.ffn_ratio, *(["rope_parameters"] if config.rope else [])}
+    common = transformers.PreTrainedConfig().to_dict()
+    assert {*CONFIG_MAPPING[kind]().to_dict()} - common.keys() - read - FOREIGN - {*config.written} <= HARMLESS
 
 
 @pytest.mark.parametrize(("kind", "alias"), ALIASES)
