@@ -67,13 +67,6 @@ def test_millions_of_paragraphs_are_refused_by_their_count(server: Server) -> No
     print(f"\n1.5 million paragraphs: {peak(server) / 2**20:.0f} MiB at the peak")
 
 
-def test_what_needs_more_than_its_memory_is_refused(server: Server) -> None:
-    told = outcome(server, "a.json", b"[" + b'"a",' * 3_000_000 + b'"a"]')
-    assert told["error"].startswith("a.json: needs ")
-    assert peak(server) < LARGEST
-    assert send(server, "a.txt", b"we eat").status_code == 200
-
-
 def test_what_takes_more_than_its_time_is_refused(translator_folder: Path) -> None:
     with running(translator_folder, "--seconds", "3") as server:
         told = outcome(server, "a.yaml", SLOW.encode())

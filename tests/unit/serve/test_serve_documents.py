@@ -10,6 +10,7 @@ import pytest
 from hostile_documents import TEXTS, many_paragraphs
 from regard.documents.limits import Limits
 from regard.errors import DataError
+from regard.serve.jobs import document_process
 from regard.serve.jobs.document_process import KNOWN, answer
 from regard.serve.routes import libretranslate
 
@@ -79,6 +80,18 @@ def test_every_text_of_a_stranger_is_answered(tmp_path: Path, name: str) -> None
         said = answer({**TASK, "path": str(path), "name": name, "limits": Limits(1 << 20, 1 << 20)})
     assert "missing" in said or name in said["error"], said
     assert str(tmp_path) not in str(said)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(MemoryError, "needs more memory"), (RecursionError, "nested too deeply")]
+)
+def test_what_the_process_cannot_hold_is_refused(tmp_path: Path, monkeypatch, error: type, words: str) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    (tmp_path / "a.txt").write_text("we eat")
+    monkeypatch.setattr(document_process, "translate_document", fail)
+    assert words in answer({**TASK, "path": str(tmp_path / "a.txt"), "name": "a.txt"})["error"]
 
 
 # Jobs

@@ -1,5 +1,6 @@
 """The folders that a killed server leaves, and their removal."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from regard.serve.http.responses import StorageFullError
+from regard.serve.jobs import temp_folders
 from regard.serve.jobs.runner import TrainingJobs
 from regard.serve.jobs.temp_folders import (
     LOCK_FILE,
     ServerTempFolder,
+    check_space,
     remove_abandoned,
     remove_abandoned_temp_folders,
     removed_if_killed,
@@ -91,3 +95,13 @@ def test_nothing_is_removed_through_a_link(temporary: Path, tmp_path: Path) -> N
     (temporary / "regard-spool-x").symlink_to(tmp_path / "mine")
     remove_abandoned_temp_folders()
     assert (tmp_path / "mine" / "file").exists()
+
+
+def test_a_disk_that_is_nearly_full_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_space(tmp_path)
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(StorageFullError, match="GiB left"):
+        check_space(tmp_path, free)
+    monkeypatch.setattr(temp_folders, "RESERVE", free + 2**34)
+    with pytest.raises(StorageFullError):
+        check_space(tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 10.0  # from the first byte, or from the beginning of the connection
+HEAD_SECONDS = 20.0  # from the first byte, or from the beginning of the connection
 
 
 class TimedConnection(H11Protocol):

@@ -22,7 +22,7 @@ from regard.serve.jobs.comparison import RunComparison
 from regard.serve.jobs.recipes import Offer, offers, suffix_of
 from regard.serve.jobs.runner import UPLOAD, TrainingJobs
 from regard.serve.jobs.runs import Job, Run, stream_zip
-from regard.serve.jobs.temp_folders import ServerTempFolder
+from regard.serve.jobs.temp_folders import ServerTempFolder, check_space
 from regard.serve.models.registry import ModelRegistry
 from regard.serve.settings import ServeSettings
 
@@ -86,6 +86,7 @@ def training_router(
 
     @router.post("/train/demo", status_code=201)
     def start_demo() -> Job:
+        _check_storage(jobs, settings)
         return jobs.start_demo()
 
     @router.post("/train/stop")
@@ -94,6 +95,7 @@ def training_router(
 
     @router.post("/train/resume")
     def resume() -> Job:
+        check_space(jobs.runs)
         return jobs.resume()
 
     @router.get("/train/runs")
@@ -102,6 +104,7 @@ def training_router(
 
     @router.post("/train/runs/{name}/resume")
     def resume_run(name: str) -> Job:
+        check_space(jobs.runs)
         return jobs.resume(name)
 
     @router.post("/train/runs/{name}/use")
@@ -161,9 +164,11 @@ async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
 
 
 def _check_storage(jobs: TrainingJobs, settings: ServeSettings) -> None:
-    """Raise an error if the limits of kept runs or kept training data are reached."""
+    """Raise an error if the limits of kept runs or kept training data are reached, or the disk is nearly full."""
     if len(jobs.all()) >= settings.runs:
         raise ConflictError(f"{settings.runs} training runs are kept here, which is the limit; delete one first")
+    jobs.runs.mkdir(parents=True, exist_ok=True)
+    check_space(jobs.runs)
     kept = sum(file.stat().st_size for file in jobs.runs.glob(f"*/{UPLOAD}/*"))
     if kept >= settings.uploads:
         raise StorageFullError(
