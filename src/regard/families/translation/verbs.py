@@ -368,8 +368,10 @@ class Translate(TextVerb):
     def _translate_file(self, source: Path, target: Path) -> None:
         """Translate a document, or the lines of a plain text as if they were given on standard input."""
         from regard.data.files import Parts
-        from regard.documents.translate import document_format
+        from regard.documents.translate import document_format, refuse_lost_work
 
+        if not self.overwrite:
+            refuse_lost_work(source, target)
         plain = document_format(source) == ".txt"
         languages = self.source_language or self.pipeline.tokenizer.source_language, self.target_language
         options: dict[str, Any] = {key: str(value) for key, value in self.changes.items()}
