@@ -352,6 +352,14 @@ class Translate(TextVerb):
             except DataError as error:
                 yield error
 
+    @property
+    def total(self) -> int | None:
+        if not self.input_file:
+            return super().total
+        from regard.documents.translate import count_lines
+
+        return count_lines(Path(self.input_file), self.source_language, self.encoding)
+
     def answers(self, inputs: list[str]) -> list[Translation]:
         """Translations; a text without a letter or digit, such as a line of dashes, is copied."""
         from regard.families.translation.memory import said_again
