@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -41,6 +41,10 @@ COMMON_WORDS = {
         line.split(": ") for line in Path(__file__).with_name("common_words.txt").read_text("utf-8").splitlines()
     )
 }
+LANGUAGES_OF: dict[str, list[str]] = defaultdict(list)  # by common word, the languages that have it
+for _language, _words in COMMON_WORDS.items():
+    for _word in _words:
+        LANGUAGES_OF[_word].append(_language)
 # Varieties that are reported as a more general language
 GENERAL_LANGUAGE = {
     "yue": "zh", "wuu": "zh", "ary": "ar", "arz": "ar", "fuv": "ff", "grc": "el", "gug": "gn", "hbo": "he", "kik": "ki",
@@ -120,11 +124,16 @@ def _scripts_of(languages: Sequence[str]) -> set[str]:
 def _obvious_language(text: str, codes: Sequence[str]) -> Detected | None:
     """The one of these languages whose common words a text has, if it has few others; no model has to be loaded."""
     words = WORD.findall(text[:MAX_CHARACTERS].lower())
-    counts = {code: sum(word in common for word in words) for code, common in COMMON_WORDS.items()}
+    counts = dict.fromkeys(COMMON_WORDS, 0) | _common_words(words)
     second, best = sorted(counts, key=counts.__getitem__)[-2:]
     code = find_language(codes, best)
     clear = counts[best] - counts[second] >= OBVIOUS_LEAD and counts[best] >= OBVIOUS_SHARE * len(words)
     return Detected(code, 100.0) if clear and code is not None else None
+
+
+def _common_words(words: Sequence[str]) -> Counter[str]:
+    """How many of some words are common ones of each language."""
+    return Counter(code for word in words for code in LANGUAGES_OF.get(word, ()))
 
 
 def _probabilities(text: str, codes: Sequence[str]) -> Mapping[str, float]:
@@ -134,12 +143,12 @@ def _probabilities(text: str, codes: Sequence[str]) -> Mapping[str, float]:
         return {}
     words, wide = WORD.findall(text.lower()), WIDELY_WRITTEN.split()
     odds: dict[str, float] = defaultdict(float)
+    common = _common_words(words) if len(words) <= SHORT_TEXT else Counter[str]()
     for label, probability in _model().rank(text):
         if label == WORDLESS:
             continue
-        common = sum(word in COMMON_WORDS.get(label, ()) for word in words) if len(words) <= SHORT_TEXT else 0
         prior = WIDE_ODDS if label in wide else 1.0
-        odds[_code(label, tuple(codes))] += prior * probability * WORD_ODDS**common
+        odds[_code(label, tuple(codes))] += prior * probability * WORD_ODDS ** common[label]
     total = math.fsum(odds.values())
     return {code: 100 * value / total for code, value in odds.items()}
 

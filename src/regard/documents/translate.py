@@ -84,6 +84,14 @@ def check_output(path_in: Path, path_out: Path, review_below: float = 0.0) -> No
         )
 
 
+def refuse_lost_work(path_in: Path, path_out: Path) -> None:
+    """Refuse to replace a file of a format with one language, which may hold the work of people."""
+    if find_format(path_in) in ONE_LANGUAGE and path_out.exists() and not path_out.samefile(path_in):
+        raise UsageError(
+            f"{path_out} is there, and its translations would be lost; write to another file, or give --overwrite"
+        )
+
+
 def marks_doubts(path: Path) -> bool:
     """Whether a document's format can say which translations are to be reviewed."""
     return find_format(path) in REVIEWED
@@ -289,8 +297,13 @@ HTML = Format(_translate_html, stated_encoding, references=True)
 XLIFF = Format(translate_xliff, declared_encoding, references=True)
 PO = Format(translate_po, exchange.stated_charset)
 XCODE = Format(translate_xcstrings)
+JSON, ARB, YAML, PROPERTIES, STRINGS = map(
+    Format, (translate_json, translate_arb, translate_yaml, translate_properties, translate_strings)
+)
+ANDROID = Format(translate_android, declared_encoding, references=True)
+ONE_LANGUAGE = (JSON, ARB, YAML, PROPERTIES, STRINGS, ANDROID)  # whose translations are files of their own
 REVIEWED = (PO, XLIFF, XCODE)  # formats that say which translations are to be reviewed
-MARKDOWN, YAML = Format(translate_markdown), Format(translate_yaml)
+MARKDOWN = Format(translate_markdown)
 FORMATS = {
     ".txt": PLAIN, "": PLAIN, ".srt": SUBTITLES, ".vtt": SUBTITLES, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".tsv": TABLE, ".csv": TABLE, ".jsonl": Format(_translate_jsonl),
@@ -298,9 +311,7 @@ FORMATS = {
     ".po": PO, ".pot": PO,
     **dict.fromkeys(OFFICE, Format(translate_office, binary=True)),
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".yaml": YAML, ".yml": YAML,
-    ".json": Format(translate_json), ".arb": Format(translate_arb), ".xcstrings": XCODE,
-    ".properties": Format(translate_properties), ".strings": Format(translate_strings),
-    ".xml": Format(translate_android, declared_encoding, references=True),
+    ".json": JSON, ".arb": ARB, ".xcstrings": XCODE, ".properties": PROPERTIES, ".strings": STRINGS, ".xml": ANDROID,
 }  # fmt: skip
 SUFFIXES = tuple(filter(None, FORMATS))
 SAME = {

@@ -163,7 +163,8 @@ class LineVerb(AttentionVerb):
 
     def run(self) -> None:
         answered, refused, count = list[tuple[Any, Any]](), list[str](), 0
-        with self.output_stream() as out, Progress(self.unit, self.total, wanted=not out.isatty()) as progress:
+        with self.output_stream() as out, Progress(self.unit, wanted=not out.isatty()) as progress:
+            progress.total = self.total if progress.shown else None
             for given, answer in self._answered():
                 count += 1
                 if answer is None:

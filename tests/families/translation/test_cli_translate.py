@@ -457,3 +457,16 @@ def test_a_translation_imports_no_distributed_training(command: list[str], tmp_p
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "regard.training.distributed" not in done.stdout.split()
     assert "rich.progress" not in done.stdout.split()
+
+
+def test_a_catalogue_that_is_there_is_not_lost(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "en.json", tmp_path / "es.json"
+    source.write_text(json.dumps({"a": SENTENCE}))
+    out.write_text('{"a": "mi pan"}')
+    assert run([*command, "-i", str(source), "-o", str(out)]) == 2
+    assert "its translations would be lost" in capsys.readouterr().err
+    assert out.read_text() == '{"a": "mi pan"}' and not (tmp_path / "es.json.parts").exists()
+    assert run([*command, "-i", str(source), "-o", str(out), "--overwrite"]) == 0
+    assert json.loads(out.read_text()) == {"a": regard.load(command[2]).translate(SENTENCE, **SHORT).text}

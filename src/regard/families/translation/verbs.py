@@ -377,6 +377,14 @@ class Translate(TextVerb):
             except DataError as error:
                 yield error
 
+    @property
+    def total(self) -> int | None:
+        if not self.input_file:
+            return super().total
+        from regard.documents.translate import count_lines
+
+        return count_lines(Path(self.input_file), self.source_language, self.encoding)
+
     def answers(self, inputs: list[str]) -> list[Translation]:
         """Translations; a text without a letter or digit, such as a line of dashes, is copied."""
         from regard.families.translation.memory import said_again
@@ -393,8 +401,10 @@ class Translate(TextVerb):
     def _translate_file(self, source: Path, target: Path) -> None:
         """Translate a document, or the lines of a plain text as if they were given on standard input."""
         from regard.data.files import Parts
-        from regard.documents.translate import document_format
+        from regard.documents.translate import document_format, refuse_lost_work
 
+        if not self.overwrite:
+            refuse_lost_work(source, target)
         plain = document_format(source) == ".txt"
         languages = self.source_language or self.pipeline.tokenizer.source_language, self.target_language
         options: dict[str, Any] = {key: str(value) for key, value in self.changes.items()}
