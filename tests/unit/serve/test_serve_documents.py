@@ -67,7 +67,7 @@ def test_a_document_is_written_when_nothing_is_missing(tmp_path: Path) -> None:
     assert missing.read_text() == '["we eat", 2]\n["they sleep", 1]\n'
     (tmp_path / KNOWN).write_text('["we eat", "comemos", [[1, 0]]]\n["they sleep", "duermen", []]\n')
     said = answer(task)
-    assert said == {"missing": 0, "translated": 3, "kept": {}, "skipped": {}} and missing.read_text() == ""
+    assert said == {"missing": 0, "kept": 0, "new": 3, "skipped": 0} and missing.read_text() == ""
     assert "<b>comemos</b>" in (tmp_path / "translated.html").read_text()
 
 
@@ -109,7 +109,7 @@ def test_a_file_that_takes_long_has_an_address_at_once(served, monkeypatch) -> N
     assert set(told) == {"translatedFileUrl", "job", "sentences", "of"}
     assert served.client.get(told["translatedFileUrl"]).content == expected  # waits until it is done
     state = served.client.get(told["job"]).json()
-    assert state == {"translated": 3, "kept": {}, "skipped": {}}
+    assert state == {"kept": 0, "new": 3, "skipped": 0}
     assert served.client.delete(told["job"]).json() == {"success": True}
     assert served.client.get(told["job"]).status_code == served.client.get(told["translatedFileUrl"]).status_code == 404
 
@@ -120,15 +120,6 @@ def test_an_error_of_a_job_is_told_to_whoever_asks(served, monkeypatch) -> None:
     answer = served.client.get(told["translatedFileUrl"])
     assert answer.status_code == 400 and "a.docx: not a readable .docx file" in answer.json()["error"]
     assert served.client.get(told["job"]).json() == answer.json()
-
-
-def test_what_persons_translated_is_kept_unless_it_is_to_be_replaced(served) -> None:
-    content = b'msgid ""\nmsgstr "Language: es\\n"\n\nmsgid "we eat"\nmsgstr "MINE"\n\nmsgid "they sleep"\nmsgstr ""\n'
-    told = send(served, content, "a.po").json()
-    assert told["translated"] == 1 and sum(told["kept"].values()) == 1
-    assert "MINE" in served.client.get(told["translatedFileUrl"]).text
-    told = send(served, content, "a.po", replace="true").json()
-    assert told["translated"] == 2 and "MINE" not in served.client.get(told["translatedFileUrl"]).text
 
 
 def test_documents_may_be_larger_than_other_requests(locked) -> None:

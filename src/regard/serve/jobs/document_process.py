@@ -67,9 +67,9 @@ def rewrite(path: Path, source: str, target: str, replace: bool, limits: Limits)
         )
     return {
         "missing": answers.missing.total(),
-        "translated": report.translated,
-        "kept": dict(report.kept),
-        "skipped": dict(report.skipped),
+        "kept": report.kept.total(),
+        "new": report.translated,
+        "skipped": report.skipped.total(),
     }
 
 

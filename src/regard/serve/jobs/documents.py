@@ -110,7 +110,7 @@ class Document:
     of: int | None = None  # None: not known yet
     unchanged: bool = False  # it was in the target language already
     truncated: bool = False
-    counts: dict[str, Any] = field(default_factory=dict)  # segments translated, kept and skipped
+    counts: dict[str, Any] = field(default_factory=dict)  # of segments: kept, new and skipped
     task: asyncio.Task[None] | None = None
 
     @property

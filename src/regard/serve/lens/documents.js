@@ -99,11 +99,10 @@ class DocumentCard {
     if (event.done) this.finish(event, source, to);
   }
 
-  finish({ token, model, truncated, unchanged, kept, translated }, source, to) {
+  finish({ token, model, truncated, unchanged, kept, new: fresh }, source, to) {
     const from = this.detected ? `${languageName(this.detected)} (detected)` : languageName(source);
     const cut = truncated ? " Some sentences reached the length limit, so their ends may be missing." : "";
-    const human = Object.values(kept ?? {}).reduce((sum, part) => sum + part, 0);
-    const held = human ? ` ${count(human)} kept, ${count(translated)} new.` : "";
+    const held = kept ? ` ${count(kept)} kept, ${count(fresh)} new.` : "";
     this.tell("done", unchanged ? `It is in ${languageName(to)} already, so it comes back as it is.` : `${from} → ${languageName(to)}, by ${model}.${held}${cut}`, 1);
     [this.action.textContent, this.action.className] = ["Download", "main"];
     this.act = () => download(`/api/documents/${encodeURIComponent(token)}`).catch((error) => this.fail(wordsOf(error)));
