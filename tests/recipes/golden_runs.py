@@ -55,7 +55,8 @@ EXCERPTS = {
     "word_alignment/hansards_*.tsv.gz": 200,
 }
 
-IMAGES = "training.batch=4 data.count=32 data.split=20"
+IMAGES = "training.batch=4"
+FILES_OF_IMAGES = "data.count=32 data.split=20"
 SCENES = "data.scenes.count=48 data.scenes.valid_count=12 data.scenes.test_count=8"
 REGIONS = f"training.batch=8 {SCENES} data.skip_bad=true"
 HOUSES = "training.batch=4 tokenizer.size=150"
@@ -103,6 +104,8 @@ PAIRS = "data.train=data:tatoeba_es_en/train.tsv.gz data.source=en data.target=e
 RECIPES = {
     "adapt": f"tokenizer={{}} model.init=runs/pairs-transformer {PAIRS} data.old=data:tatoeba_es_en/dev.tsv.gz",
     "eth-ucy-agentformer-sampler": "model.init=runs/eth-ucy-agentformer",
+    "cifar10-*": FILES_OF_IMAGES,
+    "fashion-mnist-*": FILES_OF_IMAGES,
     "fashion-mnist-igpt": "data.judge=runs/fashion-mnist-resnet",
     "flickr8k-vilbert-retrieval": "model.init=runs/flickr8k-vilbert",
     "glue-[cms]*-minilm": "model.init=runs/wikitext2-bert",
@@ -112,6 +115,7 @@ RECIPES = {
     "r2r-vlnbert": "model.init=runs/r2r-vlnbert-pairs",
     "r2r-vlnbert-pairs": "words.init=runs/r2r-bert",
     "scenes-vilbert-retrieval": "model.init=runs/scenes-vilbert",
+    "wikitext2-t5": "tokenizer.size=400",  # its hundred sentinels are pieces too
     "walkers-agentformer-sampler": "model.init=runs/walkers-agentformer",
 }
 
