@@ -14,7 +14,7 @@ from server_process import ASKED, Server, ask, connected, head, running, until
 from hostile_documents import TEXTS, many_paragraphs
 
 LARGEST = 1.5 * 2**30  # bytes of a server and its processes
-SLOW = TEXTS["nested.yaml"](200_000)  # minutes of computing if nothing ends it
+SLOW = TEXTS["brackets.md"](400_000)  # minutes of computing if nothing ends it
 FORM = {"source": "en", "target": "es"}
 
 
@@ -52,7 +52,7 @@ def outcome(server: Server, name: str, content: bytes) -> dict[str, str]:
 
 
 async def leave_while_it_is_read(server: Server) -> None:
-    fields = {'"source"': "en", '"target"': "es", '"file"; filename="a.yaml"': SLOW}
+    fields = {'"source"': "en", '"target"': "es", '"file"; filename="a.md"': SLOW}
     parts = [f"--x\r\nContent-Disposition: form-data; name={name}\r\n\r\n{fields[name]}\r\n" for name in fields]
     body = "".join([*parts, "--x--\r\n"]).encode()
     async with connected(server, head("/translate_file", len(body), "multipart/form-data; boundary=x") + body):
@@ -69,8 +69,8 @@ def test_millions_of_paragraphs_are_refused_by_their_count(server: Server) -> No
 
 def test_what_takes_more_than_its_time_is_refused(translator_folder: Path) -> None:
     with running(translator_folder, "--seconds", "3") as server:
-        told = outcome(server, "a.yaml", SLOW.encode())
-        assert told["error"] == "a.yaml: takes longer than 3 s to read; send it in parts"
+        told = outcome(server, "a.md", SLOW.encode())
+        assert told["error"] == "a.md: takes longer than 3 s to read; send it in parts"
 
 
 def test_a_client_that_leaves_ends_the_reading(server: Server) -> None:
@@ -102,4 +102,4 @@ async def stop_while_it_is_read(server: Server) -> list[int]:
 
 def _try_to_send(server: Server) -> None:
     with suppress(httpx.TransportError):
-        assert send(server, "a.yaml", SLOW.encode()).status_code == 503
+        assert send(server, "a.md", SLOW.encode()).status_code == 503

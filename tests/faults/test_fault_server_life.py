@@ -47,7 +47,7 @@ main()
 
 @pytest.fixture
 def server(translator_folder: Path) -> Iterator[Server]:
-    with running(translator_folder, "--grace", "60") as server:  # beside other tests, 10 s are too few for all answers
+    with running(translator_folder, "--grace", "60") as server:  # beside other tests, 8 s are too few for all answers
         asyncio.run(ask(server))
         yield server
 

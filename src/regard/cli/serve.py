@@ -41,7 +41,7 @@ def serve(
     memory: Annotated[int, typer.Option(help="MiB of weights kept loaded; the longest unused leave first.")] = 4096,
     characters: Annotated[int, typer.Option(help="Longest text taken.")] = 10_000,
     seconds: Annotated[float, typer.Option(help="Longest time a request may take.")] = 60.0,
-    grace: Annotated[float, typer.Option(help="Seconds to finish requests in when it is told to stop.")] = 10.0,
+    grace: Annotated[float, typer.Option(help="Seconds to finish requests in when it is told to stop.")] = 8.0,
     queue: Annotated[int, typer.Option(help="Requests that may wait; one more is told to come back.")] = 256,
     per_key: Annotated[int, typer.Option(help="Requests a minute that each key may send; 0: any number.")] = 0,
     translation_memory: Annotated[

@@ -79,7 +79,7 @@ class ServeSettings(Config):
     alternatives: NonNegativeInt = 10
     beam: PositiveInt = 16
     seconds: PositiveFloat = 60.0  # for one request
-    grace: PositiveFloat = 10.0  # seconds to finish requests in when the server is told to stop
+    grace: PositiveFloat = 8.0  # seconds to finish requests in when the server is told to stop
     queue: PositiveInt = 256  # waiting requests; beyond this the server answers 503
     batch: PositiveInt = 64  # sentences translated together
     memories: tuple[str, ...] = ()  # files of translation memories, whose matches the page shows
