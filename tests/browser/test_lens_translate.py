@@ -56,11 +56,12 @@ def test_the_copy_is_exactly_the_answer(page: Page, clipboard, served, translato
 
 def test_a_text_is_asked_for_once_and_each_sentence_searched_once(page: Page, served, translator_folder, monkeypatch):
     translator, sentences, asked = served.registry.translator(translator_folder.name), [], []
+    page.select_option("#translate-model", translator_folder.name)
+    expect(page.locator("#translation")).to_have_attribute("data-state", "done")  # the first example
     begin, decode = translator.begin, translator.decode
     monkeypatch.setattr(translator, "begin", lambda text, **more: sentences.append(text) or begin(text, **more))
     monkeypatch.setattr(translator, "decode", lambda some, *more: sentences.extend(some) or decode(some, *more))
     page.on("request", lambda request: asked.append(request.url) if "/api/translate" in request.url else None)
-    page.select_option("#translate-model", translator_folder.name)
     text = [f"We eat {word}." for word in ("bread", "fish", "rice") * 7]
     translated(page, " ".join(text))
     assert page.locator("#beam-tree .node").count() > 1

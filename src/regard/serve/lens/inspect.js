@@ -69,7 +69,11 @@ export class FileTab {
     this.#showText();
   }
 
-  open() { return this.examples.open(() => !this.file); }
+  /** The tab is opened; a file that came before the models were known is looked at now. */
+  open() {
+    if (this.file && !this.asked) this.take(this.file);
+    return this.examples.open(() => !this.file);
+  }
 
   /** Models that read a text beside the file have a field for it. */
   #showText() {
@@ -83,6 +87,7 @@ export class FileTab {
     if (!chosen) return;
     if (chosen !== this.file) for (const each of this.#part("examples").children) each.setAttribute("aria-pressed", each === example);
     this.file = chosen;
+    if (!this.#model()) return;
     const view = this.#part("view"), number = ++this.asked, form = new FormData();
     form.append("file", chosen);
     form.append("model", this.#part("model").value);
