@@ -102,4 +102,5 @@ async def stop_while_it_is_read(server: Server) -> list[int]:
 
 def _try_to_send(server: Server) -> None:
     with suppress(httpx.TransportError):
-        assert send(server, "a.md", SLOW.encode()).status_code == 503
+        answer = send(server, "a.md", SLOW.encode())
+        assert answer.status_code == 503, answer.text

@@ -15,6 +15,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
@@ -74,7 +75,8 @@ class DocumentProcesses:
                 if line := await process.stdout.readline():
                     said = json.loads(line)
             except BaseException:  # such as a client that has gone
-                process.kill()
+                with suppress(ProcessLookupError):
+                    process.kill()
                 await process.communicate()
                 raise
             if said.pop("last"):
