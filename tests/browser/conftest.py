@@ -25,6 +25,15 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture
+def beeping_page(browser: Browser) -> Iterator[Page]:
+    """A page of a browser whose microphone beeps, and may be listened to."""
+    microphone = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    other = browser.browser_type.launch(executable_path=CHROMIUM, args=[*QUIET, *microphone])
+    yield other.new_page()
+    other.close()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forked_jobs() -> Iterator[None]:
     """Trainings that the page asks for start at once."""

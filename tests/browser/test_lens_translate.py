@@ -1,6 +1,7 @@
 """The Translate and Documents tabs: choice of languages, copying, links and files; nothing is computed twice."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 import regard
 from regard.data.formats.pairs import Pair, read_pairs
+from tiny_speech import save_recognizer, tiny_recognizer
 
 PASSAGE = "We eat bread.She reads.\n\n  Lucas   sleeps. \n"
 
@@ -273,3 +275,60 @@ def test_doubtful_words_are_shaded_and_a_correction_is_kept_for_training(
         expect(page.locator("#correction-status")).to_have_text("Kept for training.")
     kept = list(read_pairs(server.app.state.jobs.runs / "suggestions.jsonl", "en", "es"))
     assert kept == [Pair("we are eating bread", "estamos comiendo pan")]
+
+
+def test_the_history_stays_in_the_browser_and_brings_texts_back(page: Page, served):
+    for text in ("we are eating now", "they read today"):  # examples are not kept
+        translated(page, text)
+        expect(page.locator("#history-list button").first).to_contain_text(text)
+    page.goto(served.url)  # another visit
+    page.click("#translate-history summary")
+    page.locator("#history-list button").filter(has_text="we are eating now").click()
+    expect(page.locator("#translate-text")).to_have_value("we are eating now")
+    expect(page.locator("#translation")).to_have_attribute("data-state", "done")
+    page.click("#history-forget")
+    expect(page.locator("#translate-history")).to_be_hidden()
+    assert page.evaluate("localStorage.getItem('regard-history')") == "[]"
+
+
+def test_speaking_instead_of_typing(beeping_page: Page, start_server, translator_folder: Path, tmp_path: Path):
+    server, page = (
+        start_server([translator_folder, save_recognizer(tmp_path / "ears", tiny_recognizer())]),
+        beeping_page,
+    )
+    page.goto(server.url)
+    page.click("#translate-speak")
+    expect(page.locator("#translate-speak")).to_have_text("Stop")
+    page.wait_for_timeout(1500)
+    with page.expect_response("**/v1/audio/transcriptions") as answer:
+        page.click("#translate-speak")
+    assert answer.value.ok
+    expect(page.locator("#translate-speak")).to_have_text("Speak")
+    expect(page.locator("#translate-text")).to_have_value(re.compile(re.escape(answer.value.json()["text"].strip())))
+
+
+def test_what_strangers_store_is_text_and_never_markup(
+    open_lens, start_server, translator_folder: Path, tmp_path: Path
+):
+    """A model's name, a correction, a memory and a glossary that would run a script if the page took them as HTML."""
+    attack = "<img src=x onerror=document.title='stolen'>"
+    folder = shutil.copytree(translator_folder, tmp_path / "<img src=x onerror=alert(1)>")
+    memory = tmp_path / "memory.tsv"
+    memory.write_text(f"we are eating bread now\t{attack}\n", "utf-8")
+    server = start_server([folder], memories=[str(memory)])
+    correction = {"q": "we are eating bread", "s": attack, "source": "en", "target": "es"}
+    assert server.client.post("/suggest", json=correction).json() == {"success": True}
+    with open_lens(server.url) as page:
+        page.select_option("#translate-to", "es")
+        page.click("#translate-terms summary")
+        page.fill("#translate-glossary", f"{attack} =")  # the refusal quotes it
+        page.fill("#translate-text", "we are eating bread today")
+        expect(page.locator("#translate-error")).to_contain_text("document.title")
+        page.fill("#translate-glossary", "")
+        translated(page, "we are eating bread now and today")
+        expect(page.locator("#translate-memory")).to_contain_text("onerror")
+        for tab in ("models", "look", "compare", "train"):
+            page.evaluate(f"location.hash = '#{tab}'")
+            page.wait_for_timeout(300)
+        assert page.locator("img[src=x]").count() == 0
+        assert page.title() != "stolen"

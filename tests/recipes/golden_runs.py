@@ -105,7 +105,7 @@ RECIPES = {
     "adapt": f"tokenizer={{}} model.init=runs/pairs-transformer {PAIRS} data.old=data:tatoeba_es_en/dev.tsv.gz",
     "eth-ucy-agentformer-sampler": "model.init=runs/eth-ucy-agentformer",
     "cifar10-*": FILES_OF_IMAGES,
-    "fashion-mnist-*": FILES_OF_IMAGES,
+    "fashion-mnist-[!d]*": FILES_OF_IMAGES,
     "fashion-mnist-igpt": "data.judge=runs/fashion-mnist-resnet",
     "flickr8k-vilbert-retrieval": "model.init=runs/flickr8k-vilbert",
     "glue-[cms]*-minilm": "model.init=runs/wikitext2-bert",
