@@ -76,6 +76,7 @@ def test_training_ends_and_one_process_goes_on(tmp_path, start, parallel):
     verify(out)
 
 
+@pytest.mark.filterwarnings("default::UserWarning")  # the command line prints them
 def test_a_translation_goes_on_without_loss_or_repetition(tmp_path, start, translator_folder):
     text, once = tmp_path / "text.txt", "".join(f"we are eating {food}\n" for food in FOODS)
     text.write_text(once * (LINES // len(FOODS)))

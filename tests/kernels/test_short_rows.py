@@ -126,8 +126,8 @@ def test_rows_scattered_over_gigabytes_are_copied(monkeypatch):
 def test_it_is_a_proper_operation_of_torch(learned):
     q, k, v = (each.requires_grad_() for each in rows(2, 2, 5, 6, 16))
     mask, bias = drawn(2, 1, 1, 6, seed=5) > 0, drawn(1, 2, 5, 6, seed=6).requires_grad_(learned)
-    torch.library.opcheck(short_rows._short_attention, (q, k, v, mask, bias, True, 0.3))
-    torch.library.opcheck(short_rows._short_attention, (q, k, v, None, None, False, 0.3))
+    torch.library.opcheck(short_rows.attend_short, (q, k, v, mask, bias, True, 0.3))
+    torch.library.opcheck(short_rows.attend_short, (q, k, v, None, None, False, 0.3))
     plain = [each.detach() for each in (q, q, k, v, mask, bias)]
     torch.library.opcheck(short_rows._short_attention_gradients, (*plain, True, 0.3, learned))
 

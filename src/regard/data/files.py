@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -51,7 +51,8 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise DataError(f"{path}: not written ({error.strerror or error})") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(NotADirectoryError):  # the folder of the path is a file
+            partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

@@ -360,6 +360,11 @@ def ctc(
     A step that is being captured as a CUDA graph cannot read lengths on the host, as torch's loss does.
     """
     logs = frames.float().log_softmax(dim=-1)
-    if logs.is_cuda and torch.cuda.is_current_stream_capturing():
+    if _captures(logs):
         return ctc_loss(logs, lengths, labels, label_lengths, blank).sum()
     return functional.ctc_loss(logs.transpose(0, 1), labels, lengths, label_lengths, blank=blank, reduction="sum")
+
+
+def _captures(x: Tensor) -> bool:
+    """Whether the work of this tensor is being captured as a CUDA graph."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -96,10 +96,10 @@ def test_what_we_have_not_is_refused_by_name(change, named, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"stem": "small"}, "'stem': 'small'"),
+        ({"stem": "small"}, "stem 'small'"),
         ({"nonlocal_after": (1,)}, "nonlocal_after"),
-        ({"spatial": "local", "heads": 2}, "'spatial': 'local'"),
-        ({"norm": "group"}, "'norm': 'group'"),
+        ({"spatial": "local", "heads": 2}, "spatial 'local'"),
+        ({"norm": "group"}, "norm 'group'"),
     ],
 )
 def test_what_theirs_have_not_is_not_exported(changes, named, tmp_path):

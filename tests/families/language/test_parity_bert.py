@@ -250,8 +250,8 @@ def test_an_encoder_without_pooler_or_with_its_prefix_loads(family, tmp_path):
         (lambda t: None, {"architectures": ["BertForQuestionAnswering"]}, r"not explain: cls\.predictions\.bias"),
         (lambda t: None, {"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice"),
         (lambda t: None, {"model_type": "bart"}, "model_type 'bart'; known are .*bert"),
-        (lambda t: None, {"is_decoder": True}, "'is_decoder': True"),
-        (lambda t: None, {"position_embedding_type": "relative_key"}, "'position_embedding_type': 'relative_key'"),
+        (lambda t: None, {"is_decoder": True}, "is_decoder True"),
+        (lambda t: None, {"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
         (lambda t: None, {"id2label": {"0": "no", "2": "yes"}}, "id2label"),
         (lambda t: None, {"hidden_act": "mish"}, "mish"),
         (lambda t: None, {"num_attention_heads": 3}, "heads = 3"),
@@ -279,9 +279,9 @@ def test_a_pickle_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"segments": 0}, "as bert, the model cannot be exported: it has no segments"),
-        ({"shared_layers": True}, "as albert, the model cannot be exported: it has no embedding_width"),
-        ({"positions_after_pad": True, "activation": "relu"}, "as roberta.*'activation': 'relu'"),
+        ({"segments": 0}, "cannot be exported: as bert, .*it has no segments"),
+        ({"shared_layers": True}, "cannot be exported: .*as albert, .*no embedding_width"),
+        ({"positions_after_pad": True, "activation": "relu"}, "as roberta.*activation 'relu'"),
     ],
 )
 def test_what_no_library_model_can_hold_is_not_exported(values, named, tmp_path):

@@ -187,7 +187,7 @@ def test_int8_where_torch_and_onednn_have_no_products_of_bytes(onednn: str, aten
     imports take longer than the tests."""
     if ours not in LEVELS:
         pytest.skip(f"this CPU has no {ours}")
-    files = [str(Path(__file__).with_name(f"test_inference_{name}.py")) for name in ("levels", "fast_linear", "fast")]
+    files = [str(Path(__file__).with_name(f"test_runtime_{name}.py")) for name in ("levels", "fast_linear", "fast")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "--noconftest", "-p", "no:cacheprovider", *files, "-k", INT8],
         capture_output=True, text=True, check=False,

@@ -64,7 +64,7 @@ def test_a_document_is_written_when_nothing_is_missing(tmp_path: Path) -> None:
     path.write_text("<p>we <b>eat</b></p><p>we eat</p><p>they sleep</p>")
     task = {**TASK, "path": str(path), "name": "a.html"}
     assert answer(task)["missing"] == 3
-    assert missing.read_text() == '["we eat", 2]\n["they sleep", 1]\n'
+    assert missing.read_text() == '["we eat", 2, true]\n["they sleep", 1, false]\n'
     (tmp_path / KNOWN).write_text('["we eat", "comemos", [[1, 0]]]\n["they sleep", "duermen", []]\n')
     said = answer(task)
     assert said == {"missing": 0, "kept": 0, "new": 3, "skipped": 0} and missing.read_text() == ""

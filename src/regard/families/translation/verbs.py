@@ -387,11 +387,13 @@ class Translate(TextVerb):
 
     def answers(self, inputs: list[str]) -> list[Translation]:
         """Translations; a text without a letter or digit, such as a line of dashes, is copied."""
-        from regard.families.translation.memory import said_again
-
         worded = [not text.strip() or any(map(str.isalnum, text)) for text in inputs]
         plain = not self.memory and len(self.routes) == 1
         translator = self.pipeline if plain else self.remembered
+        if all(worded):
+            return list(translator.translate(inputs, **self.changes))
+        from regard.families.translation.memory import said_again
+
         found = iter(translator.translate(list(compress(inputs, worded)), **self.changes))
         last, to = self.routes[-1], self.target_language
         return [

@@ -74,7 +74,8 @@ def _remove(folder: Path, lock: int) -> None:
 
 def check_space(folder: Path, needed: int = 0) -> None:
     """Refuse what would leave the disk of a folder nearly full: a training in progress saves its checkpoints there."""
-    free = shutil.disk_usage(folder).free
+    place = next(each for each in (folder, *folder.absolute().parents) if each.exists())  # it may not be made yet
+    free = shutil.disk_usage(place).free
     if free - needed < RESERVE:
         raise StorageFullError(
             f"the server's disk has {free / 2**30:.1f} GiB left, of which {RESERVE / 2**30:.1f} are kept free; its "

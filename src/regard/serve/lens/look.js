@@ -185,7 +185,8 @@ async function look({ again = false } = {}) {
   looking?.abort();
   heads.loading?.abort();
   const { signal } = (looking = new AbortController());
-  const text = ability() === "write" ? byId("look-text").value : byId("look-text").value.trim(); // a prompt may end in a space
+  const does = ability(); // of this model; another may be chosen before the answer is here
+  const text = does === "write" ? byId("look-text").value : byId("look-text").value.trim(); // a prompt may end in a space
   say(byId("look-error"), !chooser.model ? "There is no model to look into yet." : !text ? "Type a sentence to look at first." : "");
   if (!text || !chooser.model) return;
   const wish = question(text);
@@ -194,11 +195,11 @@ async function look({ again = false } = {}) {
   byId("look-views").dataset.state = "busy";
   try {
     if (wish.writing?.max_tokens && !wish.target && !off.size) await showWriting(wish, signal);
-    show(await post("/api/look", { ...wish, layers: null }, signal), wish);
+    show(await post("/api/look", { ...wish, layers: null }, signal), wish, does);
     byId("look-views").dataset.state = "done";
     byId("look-go").disabled = false;
     await Promise.all([
-      predictions.show(report, wish, ability()),
+      predictions.show(report, wish, does),
       heads.atlas.load((panel) => post("/api/look", { ...wish, layers: [panel.name], side: 64 }, signal)),
     ]);
   } catch (error) {
@@ -222,14 +223,14 @@ async function showWriting(wish, signal) {
   }
 }
 
-function show(answer, wish) {
+function show(answer, wish, does) {
   [report, asked] = [answer, wish];
   writeAddress("look", { model: wish.model, to: wish.to, text: wish.text, target: wish.target });
   byId("look-said").lang = wish.to;
   const panels = panelsOf(answer);
   byId("look-empty").hidden = panels.length > 0;
   byId("look-views").hidden = !panels.length;
-  byId("look-said").textContent = ability() === "translate" ? answer.said : ""; // else it is part of the predictions
+  byId("look-said").textContent = does === "translate" ? answer.said : ""; // else it is part of the predictions
   showOriginal(answer.says);
   byId("logit-lens").hidden = !answer.has_lens;
   showLens();
