@@ -13,7 +13,7 @@ export function layerTitle(name) {
   const numbered = name.replaceAll("_", " ")
     .replace(/\b(block|layer|link|stage)s\.(\d+)/g, (_, what, number) => `${what} ${Number(number) + 1}`)
     .replace(/\.(\d+)/g, (_, number) => ` layer ${Number(number) + 1}`);
-  const spoken = numbered.replace(/\.attention$/, "").replace(/\bcross\b/, "cross-attention").replace(/\.(?=layer \d)/g, " ").replace(/(?<=\d)\./g, ", ").replaceAll(".", " ");
+  const spoken = numbered.replace(/\.attention$/, "").replace(/\bcross(?=$| head)/, "cross-attention").replace(/\.(?=layer \d)/g, " ").replace(/(?<=\d)\./g, ", ").replaceAll(".", " ");
   return spoken.charAt(0).toUpperCase() + spoken.slice(1);
 }
 

@@ -77,7 +77,8 @@ def translate_router(service: TranslationService, documents: DocumentJobs) -> AP
     )
     async def translate_document(request: Request) -> StreamingResponse:
         """Progress events; the last one has the token for downloading the translated document."""
-        events = _translate_upload(service, documents, request)
+        document, task = await _start_upload(service, documents, request)
+        events = _watch_upload(service, documents, document, task)
         return await stream_events(request, server_sent_events(events), seconds=service.settings.seconds)
 
     @router.get("/documents/{token}", response_class=FileResponse)
@@ -307,16 +308,22 @@ def _search_tree(translator: Translator, growth: Growth) -> dict[str, Any]:
     return {"width": search.width, "nodes": listed}
 
 
-async def _translate_upload(
+async def _start_upload(
     service: TranslationService, documents: DocumentJobs, request: Request
-) -> AsyncIterator[dict[str, Any]]:
-    """Translate a document and tell its progress; it is given up when its client goes away."""
+) -> tuple[Document, asyncio.Task[None]]:
+    """Take a document from a form, whole, and start its translation: who waits for a client to go away reads too."""
     async with open_fields(request) as given:
         upload, source, to = required_file(given, "file"), required_text(given, "source"), required_text(given, "to")
         glossary, replace = await read_glossary(given, service.settings), optional_flag(given, "replace")
         document = await documents.save(upload.filename or "", upload.file)
     model = str(given.get("model") or "")
-    task = documents.start(document, source, to, model=model, glossary=glossary, replace=replace)
+    return document, documents.start(document, source, to, model=model, glossary=glossary, replace=replace)
+
+
+async def _watch_upload(
+    service: TranslationService, documents: DocumentJobs, document: Document, task: asyncio.Task[None]
+) -> AsyncIterator[dict[str, Any]]:
+    """The progress of a document; it is given up when its client goes away."""
     try:
         async for event in _progress(service, document, task):
             yield event
