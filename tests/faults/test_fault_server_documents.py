@@ -86,9 +86,7 @@ def test_a_server_ends_in_time_while_it_reads(server: Server) -> None:
     print(f"\nended {time.monotonic() - began:.1f} s after SIGTERM")
     assert code == 143
     assert not any(Path(f"/proc/{number}").exists() for number in reading)
-    # A reader that is killed while the loop closes may be reported by its destructor, which ends nothing.
-    log = server.log.read_text().partition("Exception ignored in")[0]
-    assert "Traceback" not in log
+    assert "Traceback" not in server.log.read_text()
 
 
 async def stop_while_it_is_read(server: Server) -> list[int]:
@@ -105,4 +103,4 @@ async def stop_while_it_is_read(server: Server) -> list[int]:
 def _try_to_send(server: Server) -> None:
     with suppress(httpx.TransportError):
         answer = send(server, "a.md", SLOW.encode())
-        assert answer.status_code in (200, 400, 503), answer.text  # 200: read in time; 400: its reader was ended first
+        assert answer.status_code in (200, 503), answer.text  # 200: it was read within the time of grace

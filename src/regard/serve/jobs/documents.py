@@ -77,7 +77,8 @@ class DocumentProcesses:
             except BaseException:  # such as a client that has gone
                 with suppress(ProcessLookupError):
                     process.kill()
-                await process.communicate()
+                process._transport.close()  # type: ignore[attr-defined]  # at once: the loop may end before the process
+                await process.wait()
                 raise
             if said.pop("last"):
                 await process.communicate()  # it ends by itself
